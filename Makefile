@@ -1,0 +1,42 @@
+# make env    a virtual environment in .venv with akeso installed for development
+# make demo   that, and akeso run on a sick training
+# make test   that, and all checks and tests
+# make lint   formatting, lint and types alone
+# make bench  what the benchmarks compare with, into the same environment
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+INSTALL := $(PIP) install --quiet --disable-pip-version-check -c constraints.txt
+STAMP := $(VENV)/.akeso-installed
+TORCH := torch==2.13.0
+
+.PHONY: env demo test lint bench
+
+env: $(STAMP)
+
+# torch first and alone: an index that offers a build for this machine is then asked for it before anything
+# else can pull in another one. The build backend is installed like everything else, under the same pins,
+# so that nothing is fetched unpinned into an isolated build.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) "$(TORCH)"
+	$(INSTALL) hatchling editables
+	$(INSTALL) --no-build-isolation -e ".[dev]"
+	touch $@
+
+bench: env
+	$(INSTALL) --no-build-isolation -e ".[dev,bench]"
+
+demo: env
+	@echo '$$ akeso run --exit-zero examples/sick_circle.py'
+	@$(BIN)/akeso run --exit-zero examples/sick_circle.py
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest
