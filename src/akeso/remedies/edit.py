@@ -1,0 +1,156 @@
+"""A cure as data: edits that can be written down, sent to another process and applied there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from akeso.errors import BadInput
+
+#: Every remedy by the name that edits carry, with what it changes in words. Values of an edit:
+#:
+#: ======================  ==========================================================================
+#: substitute-activation   ``from``, ``to`` (class name of torch.nn, "none" for no function); where:
+#:                         "hidden", "output" or an activation site
+#: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
+#: add-residual            where: "hidden"
+#: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"
+#: set-output-bias         ``to``: "prior"
+#: unfreeze                where: a parameter, or "all"
+#: add-to-optimizer        where: a parameter, or "all"
+#: set-mode                ``to``: "train" while training, "eval" while evaluating ("by-phase")
+#: clip-gradient           ``kind``: "norm" or "value"; ``limit``
+#: set-learning-rate       ``to``, or ``factor``
+#: find-learning-rate      ``low``, ``high``, ``steps``: a range test, then the rate it suggests
+#: warm-up                 ``steps``
+#: substitute-optimizer    ``to``: class name of torch.optim; ``lr``; further keyword arguments
+#: add-zero-grad           none
+#: set-batch-size          ``to``
+#: substitute-loss         ``from``, ``to`` (name of torch.nn.functional)
+#: fix-broadcast           none
+#: mean-reduction          none
+#: weight-classes          ``kind``: "inverse-frequency"
+#: standardise-targets     none
+#: scale-inputs            ``kind``: "standard"; ``nan``: "impute"; ``outliers``: "clip"
+#: roll-back               ``step``, ``skip``, ``factor``
+#: reseed                  ``seed``
+#: ======================  ==========================================================================
+REMEDIES: Mapping[str, str] = {
+    "substitute-activation": "another activation function",
+    "insert-normalisation": "normalisation before activations",
+    "add-residual": "residual connections around equal-width layers",
+    "reinitialise": "new initial weights",
+    "set-output-bias": "output bias at the class prior",
+    "unfreeze": "frozen parameters made trainable",
+    "add-to-optimizer": "missing parameters handed to the optimizer",
+    "set-mode": "training mode while training, evaluation mode while evaluating",
+    "clip-gradient": "gradient clipping",
+    "set-learning-rate": "another learning rate",
+    "find-learning-rate": "a learning rate found by a range test",
+    "warm-up": "learning-rate warm-up",
+    "substitute-optimizer": "another optimizer",
+    "add-zero-grad": "gradients cleared before each backward pass",
+    "set-batch-size": "another batch size",
+    "substitute-loss": "another loss function",
+    "fix-broadcast": "output and target brought to the same shape",
+    "mean-reduction": "loss averaged over the batch instead of summed",
+    "weight-classes": "rare classes weighted up",
+    "standardise-targets": "targets standardised, predictions handed back in the original units",
+    "scale-inputs": "inputs cleaned and scaled by the training data",
+    "roll-back": "back to a snapshot before the trouble",
+    "reseed": "another seed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change to a training program.
+
+    >>> Edit("substitute-activation", "hidden", {"from": "Sigmoid", "to": "SELU"}).to_dict()
+    {'remedy': 'substitute-activation', 'from': 'Sigmoid', 'to': 'SELU', 'where': 'hidden'}
+    """
+
+    remedy: str
+    where: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.remedy not in REMEDIES:
+            known = ", ".join(sorted(REMEDIES))
+            raise BadInput(f"There is no remedy {self.remedy!r}. Known remedies: {known}.")
+
+    def __hash__(self) -> int:
+        return hash((self.remedy, self.where, repr(sorted(self.values.items(), key=lambda item: item[0]))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The edit as plain JSON values."""
+        result: dict[str, Any] = {"remedy": self.remedy, **self.values}
+        if self.where:
+            result["where"] = self.where
+        return result
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Edit:
+        """The edit that :meth:`to_dict` wrote."""
+        if "remedy" not in data:
+            raise BadInput(f"An edit needs a 'remedy', but got {dict(data)!r}.")
+        values = {key: value for key, value in data.items() if key not in ("remedy", "where")}
+        return cls(str(data["remedy"]), str(data.get("where", "")), values)
+
+    def describe(self) -> str:
+        """The edit in a few words.
+
+        >>> Edit("set-batch-size", values={"to": 64}).describe()
+        'set-batch-size (to 64)'
+        """
+        parts = [self.where] if self.where else []
+        parts += [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in
+                  self.values.items()]  # fmt: skip
+        return f"{self.remedy} ({', '.join(parts)})" if parts else self.remedy
+
+
+class Prescription(tuple[Edit, ...]):
+    """A cure dosed for one run: edits in the order in which they are applied.
+
+    >>> cure = Prescription([Edit("clip-gradient", values={"kind": "norm", "limit": 1.0})])
+    >>> Prescription.from_list(cure.to_list()) == cure
+    True
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, edits: Iterable[Edit] = ()) -> Prescription:
+        return super().__new__(cls, tuple(edits))
+
+    def __iter__(self) -> Iterator[Edit]:
+        return super().__iter__()
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The edits as plain JSON values."""
+        return [edit.to_dict() for edit in self]
+
+    @classmethod
+    def from_list(cls, data: Iterable[Mapping[str, Any]]) -> Prescription:
+        """The prescription that :meth:`to_list` wrote."""
+        return cls(Edit.from_dict(item) for item in data)
+
+    def plus(self, *edits: Edit) -> Prescription:
+        """This prescription with further edits; one that sets the same thing again replaces the earlier."""
+        kept = [edit for edit in self if not any(_same_target(edit, new) for new in edits)]
+        return Prescription((*kept, *edits))
+
+    def of(self, remedy: str) -> tuple[Edit, ...]:
+        """The edits of one remedy."""
+        return tuple(edit for edit in self if edit.remedy == remedy)
+
+    def describe(self) -> str:
+        """The prescription in one line."""
+        return " + ".join(edit.describe() for edit in self) if self else "nothing changed"
+
+
+def _same_target(old: Edit, new: Edit) -> bool:
+    rates = ("set-learning-rate", "find-learning-rate")
+    if old.remedy in rates and new.remedy in rates:
+        return "factor" not in new.values
+    return old.remedy == new.remedy and old.where == new.where

@@ -1,0 +1,148 @@
+"""What came of a treatment, with the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from akeso.diagnosis import Diagnosis
+from akeso.treatment.prescription import Edit, Prescription
+from akeso.treatment.program import Attempt
+
+Status = Literal["healthy", "repaired", "improved", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One attempt with what the plan made of it."""
+
+    attempt: Attempt
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attempt as plain JSON values."""
+        result: dict[str, Any] = {
+            "prescription": self.attempt.prescription.to_list(),
+            "seed": self.attempt.seed,
+            "steps": self.attempt.steps,
+            "spent": self.attempt.spent,
+            "metric": _number(self.attempt.metric),
+            "whole": self.attempt.whole,
+            "problems": list(self.attempt.problems),
+            "verdict": self.verdict,
+        }
+        if self.attempt.refused:
+            result["refused"] = [
+                {**edit.to_dict(), "reason": reason} for edit, reason in self.attempt.refused
+            ]
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a treatment took, the untreated run included.
+
+    ``steps`` is in multiples of one plain training, so 1.0 is what the user would have spent anyway.
+    """
+
+    steps: float
+    seconds: float
+
+    def to_dict(self) -> dict[str, float]:
+        """The cost as plain JSON values."""
+        return {"steps": round(self.steps, 3), "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Before, after, what was changed, what else was tried, and what it cost.
+
+    ``status`` is "healthy" (nothing found, nothing changed), "repaired" (better, and the problems of the
+    untreated run are gone), "improved" (better, some problem is left) or "failed" (nothing was better: the
+    untreated model is handed back). ``before_whole`` is False where the untreated run was ended early as
+    hopeless; ``before`` is then the last value known, or None.
+    """
+
+    status: Status
+    metric: str
+    higher_is_better: bool
+    before: float | None
+    before_whole: bool
+    after: float | None
+    diagnoses: tuple[Diagnosis, ...]
+    prescription: Prescription
+    attempts: tuple[Tried, ...]
+    cost: Cost
+    model: Any = None
+    weights: Any = None
+    remaining: tuple[Diagnosis, ...] = ()
+    refused: tuple[tuple[Edit, str], ...] = ()
+    plan: str = "akeso"
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> tuple[Tried, ...]:
+        """Every attempt that was made, in order, with its verdict."""
+        return self.attempts
+
+    @property
+    def best(self) -> Attempt | None:
+        """The attempt whose model is handed back."""
+        for tried in reversed(self.attempts):
+            if tried.verdict.startswith("accepted"):
+                return tried.attempt
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as plain JSON values."""
+        return {
+            "schema": 1,
+            "status": self.status,
+            "plan": self.plan,
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "before": _number(self.before),
+            "before_whole": self.before_whole,
+            "after": _number(self.after),
+            "diagnoses": [diagnosis.to_dict() for diagnosis in self.diagnoses],
+            "remaining": [diagnosis.to_dict() for diagnosis in self.remaining],
+            "prescription": self.prescription.to_list(),
+            "attempts": [tried.to_dict() for tried in self.attempts],
+            "refused": [{**edit.to_dict(), "reason": reason} for edit, reason in self.refused],
+            "cost": self.cost.to_dict(),
+            "interrupted": self.interrupted,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        return Text("\n".join(self._lines()))
+
+    def _lines(self) -> list[str]:
+        name = self.metric or "metric"
+        before = "unknown" if self.before is None else f"{self.before:.4g}"
+        after = "unknown" if self.after is None else f"{self.after:.4g}"
+        early = "" if self.before_whole else " (ended early as hopeless)"
+        lines = [
+            f"{self.status}: {name} {before}{early} -> {after}, at {self.cost.steps:.2f} plain trainings"
+        ]
+        lines += [f"  found  {diagnosis.sentence or diagnosis.problem}" for diagnosis in self.diagnoses]
+        lines += [f"  change {edit.describe()}" for edit in self.prescription]
+        lines += [f"  left   {diagnosis.sentence or diagnosis.problem}" for diagnosis in self.remaining]
+        for tried in self.attempts:
+            value = "  -   " if tried.attempt.metric is None else f"{tried.attempt.metric:.4f}"
+            cure = tried.attempt.prescription.describe()
+            lines.append(f"  tried  {value} after {tried.attempt.steps} steps: {cure}: {tried.verdict}")
+        return lines
+
+
+def _number(value: float | None) -> float | None:
+    """JSON knows neither NaN nor infinity."""
+    if value is None or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return float(value)
