@@ -1,0 +1,92 @@
+"""What is measured: the vocabulary that probes write and detectors read.
+
+A signal has a name, a scope and a meaning. Scopes are
+
+* ``run``: one value for the whole model (scope name ``""``),
+* ``optimizer``: one per optimizer (``"0"``, ``"1"``, in the order of their first step),
+* ``parameter``: one per parameter tensor, by its qualified name (``"net.0.weight"``),
+* ``module``: one per activation site, by the qualified name of its module; a function called
+  inside a module's ``forward`` is named after it (``"net.relu"``, ``"net.relu#2"``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Scope = Literal["run", "optimizer", "parameter", "module"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One measurable quantity."""
+
+    name: str
+    scope: Scope
+    meaning: str
+
+
+_ALL: Final = (
+    # every step
+    Signal("loss", "run", "training loss of the step: mean over its backward calls, loss scaling removed"),
+    # at evaluation, per contiguous evaluation phase
+    Signal("val_loss", "run", "mean loss over one evaluation phase"),
+    Signal("val_accuracy", "run", "share of right predictions over one evaluation phase"),
+    Signal("metric", "run", "the script's own figure, read from what it prints"),
+    # sampled steps, whole run
+    Signal("accuracy", "run", "share of right predictions in the training batch"),
+    Signal("batch_size", "run", "samples in the training batch"),
+    Signal("micro_batches", "run", "backward calls that make up the optimizer step"),
+    Signal("grad_norm", "run", "l2 norm of all gradients, as the optimizer applies them"),
+    Signal("grad_norm_raw", "run", "l2 norm of all gradients before the script clipped them"),
+    Signal("clip_limit", "run", "norm to which the script clips"),
+    Signal("loss_scale", "run", "scale of the gradient scaler"),
+    Signal("step_seconds", "run", "seconds from one optimizer step to the next"),
+    Signal("input_min", "run", "smallest input value of the batch"),
+    Signal("input_max", "run", "largest input value of the batch"),
+    Signal("input_mean", "run", "mean of the input"),
+    Signal("input_std", "run", "standard deviation of the input"),
+    Signal("input_nonfinite", "run", "share of input values that are NaN or infinite"),
+    Signal("input_scale_spread", "run", "largest per-feature scale over the median one (inputs of rank 2)"),
+    Signal("input_constant", "run", "share of features that are the same in all samples of the batch"),
+    Signal("input_outlier", "run", "largest distance from the median in interquartile ranges"),
+    Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
+    Signal("output_max", "run", "largest value of what the loss was given as prediction"),
+    Signal("output_mean", "run", "mean of the prediction"),
+    Signal("output_std", "run", "standard deviation of the prediction"),
+    Signal("output_sample_std", "run", "standard deviation over samples, root mean square over units"),
+    Signal("prediction_top_share", "run", "share of the class predicted most often in the batch"),
+    Signal("target_min", "run", "smallest target"),
+    Signal("target_max", "run", "largest target"),
+    Signal("target_mean", "run", "mean target"),
+    Signal("target_std", "run", "standard deviation of the targets"),
+    Signal("target_top_share", "run", "share of the most frequent class in the batch"),
+    Signal("target_classes", "run", "number of different target classes in the batch"),
+    Signal("target_nonfinite", "run", "share of targets that are NaN or infinite"),
+    Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
+    # per optimizer
+    Signal("lr", "optimizer", "learning rate of the first group"),
+    # sampled steps, per parameter
+    Signal("grad_l2", "parameter", "l2 norm of the gradient, as the optimizer applies it"),
+    Signal("grad_linf", "parameter", "largest absolute gradient entry"),
+    Signal("grad_zero", "parameter", "share of gradient entries that are exactly zero"),
+    Signal("weight_l2", "parameter", "l2 norm of the weights before the step"),
+    Signal("update_ratio", "parameter", "norm of the step's change over the norm of the weights"),
+    # sampled steps, per activation site
+    Signal("act_mean", "module", "mean output"),
+    Signal("act_std", "module", "standard deviation of the output"),
+    Signal("act_linf", "module", "largest absolute output"),
+    Signal("act_zero", "module", "share of output entries that are exactly zero"),
+    Signal("act_dead", "module", "share of units that were zero for every sample seen in the last windows"),
+    Signal("act_saturated", "module", "share of entries on the flat parts of a bounded activation"),
+    Signal("act_nonfinite", "module", "share of output entries that are NaN or infinite"),
+    Signal("act_sample_std", "module", "standard deviation over samples over the root mean square: 0 = all alike"),
+)
+
+#: Every signal by name.
+SIGNALS: Final[dict[str, Signal]] = {signal.name: signal for signal in _ALL}
+
+#: BTTackler's ten statistics; recorded per parameter as ``grad_<name>`` and ``weight_<name>`` on request.
+TEN_STATISTICS: Final = (
+    "mean", "var", "median", "q1", "q3", "min", "max", "skew", "kurtosis", "zero",
+)  # fmt: skip
