@@ -1,0 +1,148 @@
+"""Drawing new weights, by what follows each layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from akeso.errors import BadInput, Refused
+from akeso.torch.surgery.anatomy import NORMS, WEIGHTED, Anatomy
+
+SCHEMES = ("auto", "he", "xavier", "lecun", "orthogonal")
+_RECTIFIERS = frozenset(
+    {
+        "ReLU",
+        "LeakyReLU",
+        "ELU",
+        "CELU",
+        "GELU",
+        "SiLU",
+        "Mish",
+        "PReLU",
+        "RReLU",
+        "ReLU6",
+        "Hardswish",
+        "Softplus",
+    }
+)
+
+
+@torch.no_grad()
+def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed: int | None = None) -> str:
+    """Draw every layer's weights anew; "auto" takes He before rectifiers, LeCun before SELU, else Xavier.
+
+    Biases are set to zero (one for an LSTM's forget gate), norms to the identity, embeddings are drawn anew
+    only where they are out of range, tied weights are drawn once. The random state of the caller is used,
+    unless a seed is given.
+    """
+    if scheme not in SCHEMES:
+        raise BadInput(f"scheme must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
+    if seed is not None:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return reinitialise(model, anatomy, scheme)
+    follows = {id(use.module): anatomy.activation_after(use) for use in reversed(anatomy.weighted)}
+    shared = _shared(model)
+    done: set[int] = set()
+    for module in model.modules():
+        fresh = [p for p in module.parameters(recurse=False) if id(p) not in done]
+        if not fresh:
+            continue
+        done.update(id(parameter) for parameter in fresh)
+        if isinstance(module, WEIGHTED):
+            kind = follows.get(id(module), "none")
+            _draw(
+                module.weight,
+                scheme if scheme != "auto" else _fitting(kind),
+                tied=id(module.weight) in shared,
+            )
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+            _recurrent(module)
+        elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            _embedding(module, tied=id(module.weight) in shared)
+        elif isinstance(module, NORMS):
+            if callable(getattr(module, "reset_parameters", None)):
+                module.reset_parameters()
+        elif isinstance(module, nn.MultiheadAttention):
+            module._reset_parameters()
+        elif callable(getattr(module, "reset_parameters", None)):
+            module.reset_parameters()  # type: ignore[operator]
+    if not done:
+        raise Refused("the model has no parameters")
+    return f"weights drawn anew ({scheme})"
+
+
+def _fitting(kind: str) -> str:
+    return "he" if kind in _RECTIFIERS else "lecun" if kind in ("SELU", "none") else "xavier"
+
+
+def _draw(weight: Tensor, scheme: str, *, tied: bool) -> None:
+    if weight.dim() < 2:
+        return
+    if tied:
+        nn.init.normal_(weight, std=1.0 / math.sqrt(weight.shape[-1]))
+    elif scheme == "orthogonal":
+        nn.init.orthogonal_(weight)
+    elif scheme == "he":
+        nn.init.kaiming_normal_(weight, nonlinearity="relu")
+    elif scheme == "lecun":
+        nn.init.kaiming_normal_(weight, nonlinearity="linear")
+    else:
+        nn.init.xavier_uniform_(weight)
+
+
+def _recurrent(module: nn.Module) -> None:
+    gates = (
+        4
+        if isinstance(module, nn.LSTM | nn.LSTMCell)
+        else 3
+        if isinstance(module, nn.GRU | nn.GRUCell)
+        else 1
+    )
+    for name, parameter in module.named_parameters(recurse=False):
+        if parameter.dim() < 2:
+            parameter.zero_()
+            if gates == 4 and "bias_ih" in name:
+                size = parameter.shape[0] // 4
+                parameter[size : 2 * size].fill_(1.0)
+            continue
+        for block in parameter.chunk(gates, dim=0):
+            if "weight_hh" in name:
+                nn.init.orthogonal_(block)
+            else:
+                nn.init.xavier_uniform_(block)
+
+
+def _embedding(module: Any, *, tied: bool) -> None:
+    spread = float(module.weight.std()) if module.weight.numel() > 1 else 1.0
+    if math.isfinite(spread) and 1e-3 < spread < 3.0 and not tied:
+        return
+    nn.init.normal_(module.weight, std=1.0 / math.sqrt(module.weight.shape[1]) if tied else 0.1)
+    if module.padding_idx is not None:
+        module.weight[module.padding_idx].zero_()
+
+
+def _shared(model: nn.Module) -> set[int]:
+    """The parameters that several modules hold."""
+    holders: dict[int, int] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            holders[id(parameter)] = holders.get(id(parameter), 0) + 1
+    return {key for key, count in holders.items() if count > 1}
+
+
+@torch.no_grad()
+def set_output_bias(anatomy: Anatomy, values: Tensor) -> str:
+    """Start the last layer's bias at what a constant prediction would be."""
+    heads = [use for use in anatomy.last_layers() if getattr(use.module, "bias", None) is not None]
+    fitting = [use for use in heads if use.module.bias.numel() == values.numel()]
+    if len(fitting) != 1:
+        raise Refused(f"{len(fitting)} output layers have a bias of {values.numel()} entries, one is needed")
+    bias: Any = fitting[0].module.bias
+    bias.copy_(values.to(bias))
+    return f"bias of {fitting[0].name} at the prior"

@@ -1,0 +1,118 @@
+"""Normalisation in front of activations, and behind recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from akeso.errors import BadInput, Refused
+from akeso.torch.surgery.anatomy import CONVOLUTIONS, Anatomy, Site, Treated
+from akeso.torch.surgery.rewiring import replace
+from akeso.torch.surgery.substitution import module_names
+
+KINDS = ("batch", "layer", "group")
+
+
+class LastBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of the last dimension, over all dimensions before it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise every feature over all other positions."""
+        return super().forward(input.reshape(-1, input.shape[-1])).reshape(input.shape)
+
+
+class ChannelLayerNorm(nn.GroupNorm):
+    """Layer normalisation over channels and positions of one sample."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(1, channels)
+
+
+def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple[str, list[nn.Parameter]]:
+    """Put a norm in front of every hidden activation; say what was done, and give the new parameters."""
+    if kind not in KINDS:
+        raise BadInput(f"kind must be one of {', '.join(KINDS)}, but got {kind!r}.")
+    sites = [site for site in anatomy.hidden() if not site.normalised and site.shape and len(site.shape) > 1]
+    new: list[nn.Parameter] = []
+    for site, name in zip(sites, module_names(model, sites, one_each=True), strict=True):
+        norm = make_norm(kind, site).to(device=site.device, dtype=site.dtype)
+        activation = model.get_submodule(name)
+        _drop_hooks(activation)
+        replace(model, name, Treated(norm, activation))
+        new += norm.parameters()
+    recurrent = _after_recurrent(anatomy)
+    new += recurrent
+    if not sites and not recurrent:
+        reason = (
+            "every hidden activation is normalised already"
+            if anatomy.hidden()
+            else "no hidden activation seen"
+        )
+        raise Refused(f"{reason}, so there is no place for a norm")
+    count = len(sites)
+    return f"{kind} normalisation before {count} activations", new
+
+
+def make_norm(kind: str, site: Site) -> nn.Module:
+    """The norm that fits the tensor at a site."""
+    convolution = site.after is not None and isinstance(site.after.module, CONVOLUTIONS)
+    channels_first = len(site.shape) > 3 or (len(site.shape) == 3 and convolution)
+    features = site.shape[1] if channels_first else site.shape[-1]
+    if kind == "batch":
+        if not channels_first:
+            return nn.BatchNorm1d(features) if len(site.shape) == 2 else LastBatchNorm(features)
+        classes: dict[int, Any] = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+        built: nn.Module = classes[len(site.shape)](features)
+        return built
+    if not channels_first:
+        return nn.LayerNorm(features)
+    if kind == "layer":
+        return ChannelLayerNorm(features)
+    groups = max(
+        size
+        for size in range(1, min(32, features) + 1)
+        if size == 1 or (features % size == 0 and features // size >= 2)
+    )
+    return nn.GroupNorm(groups, features)
+
+
+class _AfterRecurrent:
+    """Normalises the outputs of a recurrent layer over features, step by step."""
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        first = output[0]
+        if not isinstance(first, Tensor):
+            return None  # a packed sequence has no features in the last place
+        norm: Any = module.akeso_norm
+        return (norm(first), *output[1:])
+
+
+def _after_recurrent(anatomy: Anatomy) -> list[nn.Parameter]:
+    """Layer normalisation of every recurrent layer's outputs: batches share no statistics over time."""
+    new: list[nn.Parameter] = []
+    for use in anatomy.uses:
+        module = use.module
+        if not isinstance(module, nn.RNNBase) or hasattr(module, "akeso_norm"):
+            continue
+        weight = next(module.parameters())
+        width = (module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1)
+        norm = nn.LayerNorm(width).to(device=weight.device, dtype=weight.dtype)
+        norm.train(module.training)
+        module.add_module("akeso_norm", norm)
+        module.register_forward_hook(_AfterRecurrent())
+        new += norm.parameters()
+    return new
+
+
+def _drop_hooks(activation: nn.Module) -> None:
+    """The hooks of the rewiring belong to the place, which the new module takes."""
+    from akeso.torch.surgery.rewiring import _EnterActivation, _LeaveActivation
+
+    for table, kind in (
+        (activation._forward_pre_hooks, _EnterActivation),
+        (activation._forward_hooks, _LeaveActivation),
+    ):
+        for key in [key for key, hook in table.items() if isinstance(hook, kind)]:
+            del table[key]
+            activation._forward_hooks_always_called.pop(key, None)
