@@ -1,0 +1,1 @@
+"""Benchmarks of akeso: each module is a command that prints the figures it stands for."""

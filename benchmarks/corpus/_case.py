@@ -1,0 +1,216 @@
+"""What a case of the corpus is: a training that is sick in one known way, with its cured twin, or a healthy one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Variant = Literal["sick", "fixed", "healthy"]
+Pair = tuple[Tensor, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A training taken apart: all that a recipe needs.
+
+    ``metric`` is ``"accuracy"`` (one-unit outputs are compared with ``threshold``, otherwise the largest unit
+    counts; targets may be indices, one-hot or 0/1) or ``"r2"`` (share of variance explained, not under -1).
+    """
+
+    model: Callable[[], nn.Module]
+    train: Pair
+    val: Pair
+    loss: Loss
+    optimizer: OptimizerFactory
+    batch_size: int
+    epochs: int
+    metric: str = "accuracy"
+    higher_is_better: bool = True
+    threshold: float = 0.5
+    schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many optimizer steps the training is planned to take."""
+        return self.epochs * -(-len(self.train[0]) // self.batch_size)
+
+    def score(self, output: Tensor, target: Tensor) -> float:
+        """The metric of a set of predictions."""
+        return accuracy(output, target, self.threshold) if self.metric == "accuracy" else r2(output, target)
+
+
+def accuracy(output: Tensor, target: Tensor, threshold: float = 0.5) -> float:
+    """Share of right predictions, for indices, one-hot and 0/1 targets."""
+    if output.ndim == 1 or output.shape[-1] == 1:
+        right = (output.reshape(-1) > threshold) == (target.reshape(-1) > 0.5)
+    elif target.ndim == output.ndim:
+        right = output.argmax(-1) == target.argmax(-1)
+    else:
+        right = output.argmax(-1) == target
+    return float(right.float().mean())
+
+
+def r2(output: Tensor, target: Tensor) -> float:
+    """Share of the targets' variance that is explained; -1 where it is worse than that or not finite."""
+    rest = ((output.reshape(target.shape) - target) ** 2).mean()
+    value = float(1 - rest / target.var(unbiased=False))
+    return max(-1.0, value) if value == value else -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One training of the corpus.
+
+    ``problem`` is the root of a sick case and ``None`` in a healthy one; ``also`` holds other names that
+    describe the same root truly. A case that can be put as a recipe has ``make(fixed) -> Parts`` and is
+    trained in the way that ``style`` names; any other has ``train(fixed, seed) -> metric`` of its own.
+    ``expect`` is the metric that a healthy case has to reach.
+    """
+
+    name: str
+    problem: str | None
+    also: tuple[str, ...]
+    dataset: str
+    family: str
+    style: str
+    make: Callable[[bool], Parts] | None = None
+    train: Callable[[bool, int], float] | None = None
+    metric: str = "accuracy"
+    higher_is_better: bool = True
+    expect: float | None = None
+
+    @property
+    def sick(self) -> bool:
+        return self.problem is not None
+
+    @property
+    def is_recipe(self) -> bool:
+        """Whether the case can be taken apart."""
+        return self.make is not None
+
+    def names(self) -> frozenset[str]:
+        """All names that describe the root truly."""
+        return frozenset((self.problem, *self.also)) if self.problem else frozenset()
+
+    def parts(self, variant: Variant | None = None, seed: int = 0) -> Parts:
+        """The training taken apart; the seed is set so that what is drawn at random is the same each time."""
+        if self.make is None:
+            raise ValueError(f"case {self.name!r} is a whole training loop and has no parts; use run()")
+        torch.manual_seed(seed)
+        return self.make(self._fixed(variant))
+
+    def run(self, variant: Variant | None = None, seed: int = 0) -> float:
+        """Train in this process as the case's user would; returns the validation metric."""
+        from benchmarks.corpus.styles import STYLES
+
+        if self.make is None:
+            assert self.train is not None
+            torch.manual_seed(seed)
+            return float(self.train(self._fixed(variant), seed))
+        return float(STYLES[self.style](self.parts(variant, seed), seed))
+
+    def _fixed(self, variant: Variant | None) -> bool:
+        allowed = ("sick", "fixed") if self.sick else ("healthy",)
+        if variant is not None and variant not in allowed:
+            raise ValueError(f"case {self.name!r} has the variants {allowed}, but got {variant=}")
+        return variant == "fixed"
+
+
+def held_out(name: str) -> bool:
+    """Whether a case belongs to the half on which nothing may be tuned."""
+    return hashlib.sha256(name.encode()).digest()[0] % 2 == 1
+
+
+_CASES: dict[str, Case] = {}
+
+
+def _register(case: Case) -> None:
+    if case.name in _CASES:
+        raise ValueError(f"two cases are called {case.name!r}")
+    _CASES[case.name] = case
+
+
+def sick(
+    name: str, problem: str, *, dataset: str, family: str = "dense", style: str = "loader", also: tuple[str, ...] = ()
+) -> Callable[[Callable[[bool], Parts]], Callable[[bool], Parts]]:
+    """Register a sick recipe: the decorated function gives its parts, cured when ``fixed`` is true."""
+
+    def add(make: Callable[[bool], Parts]) -> Callable[[bool], Parts]:
+        _register(Case(name, problem, also, dataset, family, style, make=make))
+        return make
+
+    return add
+
+
+def sick_loop(
+    name: str,
+    problem: str,
+    *,
+    dataset: str,
+    family: str = "dense",
+    also: tuple[str, ...] = (),
+    metric: str = "accuracy",
+    higher_is_better: bool = True,
+) -> Callable[[Callable[[bool, int], float]], Callable[[bool, int], float]]:
+    """Register a sick training that is a whole loop: ``train(fixed, seed) -> metric``."""
+
+    def add(train: Callable[[bool, int], float]) -> Callable[[bool, int], float]:
+        _register(
+            Case(
+                name, problem, also, dataset, family, "own loop",
+                train=train, metric=metric, higher_is_better=higher_is_better,
+            )  # fmt: skip
+        )
+        return train
+
+    return add
+
+
+def healthy(
+    name: str, *, dataset: str, expect: float, family: str = "dense", style: str = "loader", metric: str = "accuracy"
+) -> Callable[[Callable[[], Parts]], Callable[[], Parts]]:
+    """Register a healthy recipe."""
+
+    def add(make: Callable[[], Parts]) -> Callable[[], Parts]:
+        case = Case(
+            name, None, (), dataset, family, style, make=lambda fixed: make(), metric=metric, expect=expect
+        )
+        _register(case)
+        return make
+
+    return add
+
+
+def healthy_loop(
+    name: str,
+    *,
+    dataset: str,
+    expect: float,
+    family: str = "dense",
+    metric: str = "accuracy",
+    higher_is_better: bool = True,
+) -> Callable[[Callable[[int], float]], Callable[[int], float]]:
+    """Register a healthy training that is a whole loop: ``train(seed) -> metric``."""
+
+    def add(train: Callable[[int], float]) -> Callable[[int], float]:
+        _register(
+            Case(
+                name, None, (), dataset, family, "own loop",
+                train=lambda fixed, seed: train(seed), metric=metric, higher_is_better=higher_is_better, expect=expect,
+            )  # fmt: skip
+        )
+        return train
+
+    return add
+
+
+def registered() -> dict[str, Case]:
+    """The cases registered so far, by name."""
+    return dict(_CASES)
