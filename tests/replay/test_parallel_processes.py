@@ -1,0 +1,64 @@
+"""Real processes under torchrun: their number must not show in the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("parallel_program.py")
+
+
+def torchrun(processes: int, folder: Path) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
+    command += [
+        "--rdzv-endpoint",
+        "localhost:0",
+        "--nproc-per-node",
+        str(processes),
+        str(PROGRAM),
+        str(folder),
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((folder / f"{processes}.{rank}.json").read_text()) for rank in range(processes)]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("torchrun")
+    return {processes: torchrun(processes, folder) for processes in (4, 2, 1)}
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_one_two_and_four_processes_give_the_same_bits(
+    results: dict[int, list[dict[str, Any]]], norm: str
+) -> None:
+    alone = results[1][0][norm]
+    assert len(set(alone["losses"])) == len(alone["losses"])
+    for processes in (2, 4):
+        assert all(result[norm] == alone for result in results[processes])
+
+
+def test_a_run_begun_on_four_processes_goes_on_with_two(results: dict[int, list[dict[str, Any]]]) -> None:
+    whole = results[1][0]["layer"]
+    for result in results[2]:
+        assert result["rest"]["state"] == whole["state"]
+        assert result["rest"]["losses"] == whole["losses"][5:]
+
+
+def test_parameters_nobody_uses_keep_no_gradient(results: dict[int, list[dict[str, Any]]]) -> None:
+    assert all(result["layer"]["unused"] for group in results.values() for result in group)
+
+
+def test_processes_that_start_from_different_parameters_are_refused(
+    results: dict[int, list[dict[str, Any]]],
+) -> None:
+    assert all("different parameters" in result["refusal"] for result in results[2] + results[4])
