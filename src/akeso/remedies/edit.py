@@ -25,6 +25,8 @@ from akeso.errors import BadInput
 #: find-learning-rate      ``low``, ``high``, ``steps``: a range test, then the rate it suggests
 #: warm-up                 ``steps``
 #: substitute-optimizer    ``to``: class name of torch.optim; ``lr``; further keyword arguments
+#: set-weight-decay        ``to``
+#: set-dropout             ``to``
 #: add-zero-grad           none
 #: set-batch-size          ``to``
 #: substitute-loss         ``from``, ``to`` (name of torch.nn.functional)
@@ -50,6 +52,8 @@ REMEDIES: Mapping[str, str] = {
     "find-learning-rate": "a learning rate found by a range test",
     "warm-up": "learning-rate warm-up",
     "substitute-optimizer": "another optimizer",
+    "set-weight-decay": "another weight decay",
+    "set-dropout": "less dropout",
     "add-zero-grad": "gradients cleared before each backward pass",
     "set-batch-size": "another batch size",
     "substitute-loss": "another loss function",

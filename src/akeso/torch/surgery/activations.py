@@ -20,6 +20,14 @@ class Exp(nn.Module):
         return torch.exp(value)
 
 
+class Square(nn.Module):
+    """The square, which torch has only as a function."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        """The square of every entry."""
+        return torch.square(value)
+
+
 _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
     "ReLU": nn.ReLU,
     "LeakyReLU": nn.LeakyReLU,
@@ -42,6 +50,7 @@ _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
     "PReLU": nn.PReLU,
     "RReLU": nn.RReLU,
     "Exp": Exp,
+    "Square": Square,
     "Identity": nn.Identity,
     "none": nn.Identity,
     "Softmax": lambda: nn.Softmax(dim=-1),
@@ -78,7 +87,7 @@ _MODULES: Final[dict[type, str]] = {
         "LogSoftmax",
         "Softmin",
     )
-} | {Exp: "Exp"}
+} | {Exp: "Exp", Square: "Square"}
 
 
 def _functions() -> dict[Any, str]:
@@ -120,6 +129,7 @@ def _functions() -> dict[Any, str]:
         "clamp_min": "ReLU",
         "clamp_": "ReLU",
         "expit": "Sigmoid",
+        "square": "Square",
     }
     table: dict[Any, str] = {}
     for place in (F, torch, Tensor, torch.special):

@@ -23,6 +23,7 @@ NORMS: Final = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm) + (
     (nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()
 )
 _GATES: Final = frozenset({"Sigmoid", "Hardsigmoid", "Tanh", "Softplus", "Exp", "Softmax", "LogSigmoid"})
+_ONLY_DIRECT: Final = OUTPUT_ONLY | {"Exp", "Square"}
 _MULTIPLICATIONS: Final = frozenset({torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_})
 
 
@@ -247,7 +248,8 @@ def _assign_roles(anatomy: Anatomy, seer: _Seer) -> None:
         known = result.grad_fn is not None
         feeds = result.grad_fn in upstream if known else site.order < last_order
         site.role = "hidden" if feeds else "output"
-        if site.role == "hidden" and (site.kind in OUTPUT_ONLY or (site.kind == "Exp" and not site.direct)):
+        # Softmax in attention and exponentials or squares in formulas are no activations of a layer.
+        if site.role == "hidden" and site.kind in _ONLY_DIRECT and not site.direct:
             site.role = "gate"
     anatomy._last = [
         use

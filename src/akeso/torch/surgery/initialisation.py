@@ -140,9 +140,13 @@ def _shared(model: nn.Module) -> set[int]:
 def set_output_bias(anatomy: Anatomy, values: Tensor) -> str:
     """Start the last layer's bias at what a constant prediction would be."""
     heads = [use for use in anatomy.last_layers() if getattr(use.module, "bias", None) is not None]
-    fitting = [use for use in heads if use.module.bias.numel() == values.numel()]
+    fitting = [use for use in heads if _size(use.module) == values.numel()]
     if len(fitting) != 1:
         raise Refused(f"{len(fitting)} output layers have a bias of {values.numel()} entries, one is needed")
     bias: Any = fitting[0].module.bias
     bias.copy_(values.to(bias))
     return f"bias of {fitting[0].name} at the prior"
+
+
+def _size(module: Any) -> int:
+    return int(module.bias.numel())

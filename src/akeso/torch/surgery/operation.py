@@ -20,6 +20,7 @@ from akeso.torch.surgery.substitution import substitute_activation
 #: The remedies that change a model; the order in which they have to be made, whatever the prescription's.
 MODEL_REMEDIES: Final = (
     "unfreeze",
+    "set-dropout",
     "substitute-activation",
     "insert-normalisation",
     "add-residual",
@@ -89,6 +90,8 @@ def _make(
     values = edit.values
     if edit.remedy == "unfreeze":
         return _unfreeze(model, edit.where)
+    if edit.remedy == "set-dropout":
+        return _set_dropout(model, float(values["to"]))
     anatomy = examine_model(model, args, kwargs)
     if edit.remedy == "substitute-activation":
         return substitute_activation(
@@ -106,6 +109,23 @@ def _make(
         return set_output_bias(anatomy, bias)
     done.new_parameters += new
     return note
+
+
+def _set_dropout(model: nn.Module, rate: float) -> str:
+    changed = 0
+    for module in model.modules():
+        held = "p" if isinstance(module, nn.modules.dropout._DropoutNd) else "dropout"
+        now = getattr(module, held, None)
+        if (
+            isinstance(now, float)
+            and now > rate
+            and isinstance(module, nn.modules.dropout._DropoutNd | nn.RNNBase | nn.MultiheadAttention)
+        ):
+            setattr(module, held, rate)
+            changed += 1
+    if not changed:
+        raise Refused(f"no dropout above {rate:g} was found")
+    return f"dropout at {rate:g} in {changed} places"
 
 
 def _unfreeze(model: nn.Module, where: str) -> str:

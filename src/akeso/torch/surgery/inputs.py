@@ -1,0 +1,192 @@
+"""Cleaning and scaling of inputs, fitted on training data and carried by the model itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from akeso.errors import Refused
+
+_SAMPLE = 20_000
+#: Values further from the median than this many robust deviations are pulled in.
+_FENCE = 12.0
+_BOUND = 10.0
+
+
+class InputScaler(nn.Module):
+    """Imputes what is missing, pulls in outliers, shifts and scales; numbers come from training data alone.
+
+    Tables are scaled by column, images by channel, sequences by feature. The numbers are buffers, so that the
+    model takes raw inputs for ever after, also once saved and loaded.
+    """
+
+    centre: Tensor
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+    fill: Tensor
+
+    def __init__(self, shape: tuple[int, ...], axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+        for name, value in (
+            ("centre", 0.0),
+            ("scale", 1.0),
+            ("low", -torch.inf),
+            ("high", torch.inf),
+            ("fill", 0.0),
+        ):
+            self.register_buffer(name, torch.full(shape, value))
+
+    def forward(self, value: Tensor) -> Tensor:
+        """The cleaned and scaled input."""
+        value = value.to(self.centre.dtype) if not value.is_floating_point() else value
+        centre, scale = self._spread(self.centre, value), self._spread(self.scale, value)
+        low, high, fill = (self._spread(part, value) for part in (self.low, self.high, self.fill))
+        value = torch.where(torch.isfinite(value), value, fill)
+        value = torch.minimum(torch.maximum(value, low), high)
+        return ((value - centre) / scale).clamp(-_BOUND, _BOUND)
+
+    def _spread(self, part: Tensor, value: Tensor) -> Tensor:
+        part = part.to(dtype=value.dtype)
+        if part.dim() == 0:
+            return part
+        shape = [1] * value.dim()
+        shape[self.axis] = part.shape[0]
+        return part.reshape(shape)
+
+
+def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
+    """A scaler for these training inputs, and a list of what was found wrong with them."""
+    if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
+        raise Refused(f"inputs of type {str(inputs.dtype).removeprefix('torch.')} are names, not quantities")
+    if inputs.dim() < 2:
+        raise Refused("inputs have no features")
+    axis = 1 if inputs.dim() in (2, 4, 5) else -1
+    stride = max(1, len(inputs) // _SAMPLE)
+    values = inputs[::stride].detach().to("cpu", torch.float64)
+    columns = values.movedim(axis, 0).reshape(values.shape[axis], -1)
+    stride = max(1, columns.shape[1] // _SAMPLE)
+    columns = columns[:, ::stride]
+    finite = torch.isfinite(columns)
+    blank = torch.where(finite, columns, torch.nan)
+    middle = torch.nan_to_num(blank.nanmedian(dim=1).values)
+    spread = torch.nan_to_num((blank - middle[:, None]).abs().nanmedian(dim=1).values) * 1.4826
+    # A column that is mostly one value (counts, borders of images) has no robust spread to judge by.
+    judged = spread > 0
+    fence = torch.where(judged, _FENCE * spread, torch.inf)
+    low, high = middle - fence, middle + fence
+    far = finite & ((columns < low[:, None]) | (columns > high[:, None]))
+    # Outliers are rare by definition: where many lie far out, the column is heavy-tailed and stays.
+    heavy = far.float().mean(dim=1) > 0.15
+    low, high = torch.where(heavy, -torch.inf, low), torch.where(heavy, torch.inf, high)
+    kept = torch.where(far & ~heavy[:, None], torch.nan, blank)
+    centre = torch.nan_to_num(kept.nanmean(dim=1))
+    variance = torch.nan_to_num(((kept - centre[:, None]) ** 2).nanmean(dim=1))
+    deviation = variance.sqrt()
+    constant = deviation <= 1e-9 * centre.abs().clamp_min(1e-30)
+    scale = torch.where(constant, 1.0, deviation)
+    centre, scale = _pooled(centre, scale, constant, kept)
+    scaler = InputScaler(tuple(centre.shape), axis)
+    # Float64 buffers would turn the model's arithmetic into float64; the input's own type is kept.
+    dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
+    for name, part in (("centre", centre), ("scale", scale), ("low", low), ("high", high), ("fill", middle)):
+        setattr(scaler, name, part.to(dtype=dtype))
+    return scaler.to(inputs.device), _listed(columns, finite, far & ~heavy[:, None], constant)
+
+
+def _pooled(centre: Tensor, scale: Tensor, constant: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Many columns of one kind (pixels, word counts) share centre and scale, so that rare ones do not swell."""
+    peaks = torch.nan_to_num(kept.abs(), nan=0.0).amax(dim=1)
+    usual = peaks[~constant].median() if bool((~constant).any()) else torch.tensor(1.0)
+    alike = (peaks > usual / 30) & (peaks < usual * 30)
+    if len(centre) < 32 or float(alike.float().mean()) < 0.3:
+        return centre, scale
+    alike |= constant & (peaks < usual * 30)
+    values = kept[alike]
+    middle = torch.nan_to_num(values.nanmean())
+    spread = torch.nan_to_num(((values - middle) ** 2).nanmean()).sqrt().clamp_min(1e-30)
+    return torch.where(alike, middle, centre), torch.where(alike, spread, scale)
+
+
+def _listed(columns: Tensor, finite: Tensor, far: Tensor, constant: Tensor) -> list[str]:
+    notes = []
+    for what, mask in (("not finite", ~finite), ("far out", far)):
+        counts = mask.sum(dim=1)
+        hit = torch.nonzero(counts).flatten().tolist()
+        if hit:
+            shown = ", ".join(f"{column} ({int(counts[column])})" for column in hit[:8])
+            more = f" and {len(hit) - 8} more" if len(hit) > 8 else ""
+            notes.append(f"{int(counts.sum())} values {what} in features {shown}{more}")
+    if bool(constant.any()):
+        notes.append(f"{int(constant.sum())} of {len(constant)} features are constant")
+    low, high = (
+        columns[finite].min() if bool(finite.any()) else 0,
+        columns[finite].max() if bool(finite.any()) else 0,
+    )
+    notes.append(f"values from {float(low):.4g} to {float(high):.4g}")
+    return notes
+
+
+class _OnInput:
+    """Applies a submodule to the first input of a model."""
+
+    def __init__(self, attribute: str) -> None:
+        self.attribute = attribute
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
+        if not args or not isinstance(args[0], Tensor):
+            return None
+        return (getattr(module, self.attribute)(args[0]), *args[1:])
+
+
+def scale_inputs(model: nn.Module, inputs: Tensor) -> list[str]:
+    """Let a model clean and scale its inputs by these training inputs; say what was wrong with them."""
+    if hasattr(model, "akeso_inputs"):
+        raise Refused("the model scales its inputs already")
+    scaler, notes = fit_scaler(inputs)
+    model.add_module("akeso_inputs", scaler.train(model.training))
+    # First of all hooks, so that whatever else looks at the inputs sees the scaled ones.
+    model.register_forward_pre_hook(_OnInput("akeso_inputs"), prepend=True)
+    return notes
+
+
+class OutputUnits(nn.Module):
+    """Turns standardised predictions into the units of the targets."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    def forward(self, value: Tensor) -> Tensor:
+        """The prediction in original units."""
+        return value * self.scale.to(value) + self.mean.to(value)
+
+
+def standardise_targets(model: nn.Module, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Let a model predict in the units of these training targets from a standardised output."""
+    if not targets.is_floating_point():
+        raise Refused("targets are classes, not values")
+    if hasattr(model, "akeso_units"):
+        raise Refused("the model's outputs are standardised already")
+    columns = (
+        targets.detach().reshape(len(targets), -1) if targets.dim() < 3 else targets.detach().reshape(-1, 1)
+    )
+    finite = torch.where(torch.isfinite(columns), columns, torch.nan).double()
+    mean = torch.nan_to_num(finite.nanmean(dim=0))
+    scale = torch.nan_to_num(((finite - mean) ** 2).nanmean(dim=0)).sqrt()
+    scale = torch.where(scale > 0, scale, 1.0)
+    if len(mean) == 1:
+        mean, scale = mean.squeeze(0), scale.squeeze(0)
+    mean, scale = mean.to(targets.dtype), scale.to(targets.dtype)
+    model.add_module("akeso_units", OutputUnits(mean, scale))
+    from akeso.torch.surgery.substitution import _OnOutput
+
+    model.register_forward_hook(_OnOutput("akeso_units"))
+    return mean, scale
