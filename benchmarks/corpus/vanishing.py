@@ -40,10 +40,11 @@ def _(fixed: bool) -> Parts:
 
 @sick("circle-hardsigmoid-6x8", _P, dataset="circle", style="blind", also=("saturated-activation",))
 def _(fixed: bool) -> Parts:
-    return _bce(
-        lambda: m.Deep([2] + [8] * 6 + [1], F.leaky_relu if fixed else F.hardsigmoid),
-        sets.circle(), m.sgd(0.1, 0.9), 50, 100,
-    )  # fmt: skip
+    def model() -> nn.Module:
+        net = m.Deep([2] + [8] * 6 + [1], torch.tanh if fixed else F.hardsigmoid)
+        return m.initialised(net, m.xavier) if fixed else net
+
+    return _bce(model, sets.circle(), m.sgd(0.1, 0.9), 50, 80)
 
 
 @sick("circle-tanh-tiny-init", _P, dataset="circle", style="trainer", also=_INIT)
