@@ -98,7 +98,7 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
 
 
 def _pooled(centre: Tensor, scale: Tensor, constant: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    """Many columns of one kind (pixels, word counts) share centre and scale, so that rare ones do not swell."""
+    """Many columns of one kind (pixels, word counts) share centre and scale, lest rare ones swell."""
     peaks = torch.nan_to_num(kept.abs(), nan=0.0).amax(dim=1)
     usual = peaks[~constant].median() if bool((~constant).any()) else torch.tensor(1.0)
     alike = (peaks > usual / 30) & (peaks < usual * 30)

@@ -1,0 +1,1 @@
+"""Everything of akeso that knows PyTorch: taps, probes, task inference, surgery."""

@@ -1,0 +1,162 @@
+"""Readings of one training batch as the loss sees it: task, outputs, targets, accuracy, input."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from akeso.torch import inputs
+from akeso.torch.losses import from_graph
+from akeso.torch.mailbox import Delivery, Tag
+from akeso.torch.naming import DROPOUTS, NORMS, Names
+from akeso.torch.passes import Passes
+from akeso.torch.record import Record
+from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size
+
+Items = list[tuple[Tag, torch.Tensor]]
+#: Batches from which the facts about the task are taken; they need values, so the device is waited for.
+_LOOKS = 4
+
+
+class BatchReader:
+    """Turns what a sampled forward pass has shown into readings and facts."""
+
+    def __init__(self, record: Record, names: Names) -> None:
+        self._record, self._names = record, names
+        self._targets = TargetAccount()
+        self._looks = 0
+        self._looks_said: set[str] = set()
+        self.target_kind = ""
+        self._loss_name = ""
+        self._smoothing = 0.0
+        self._weights: list[float] = []
+
+    def read(self, passes: Passes, loss: torch.Tensor, step: int) -> tuple[Items, dict[str, float]]:
+        """Items to send and readings known already."""
+        items: Items = []
+        facts: dict[str, float] = {}
+        given = passes.model_input
+        if given is not None:
+            items += inputs.input_items(given)
+            marks = inputs.marks_of(given)
+            if marks is not None:
+                items.append(("marks", marks))
+            if given.dim():
+                facts["batch_size"] = float(len(given))
+            self._record.fact("input_kind", "values" if given.is_floating_point() else "tokens")
+            self._record.fact("input_shape", list(given.shape))
+        call = passes.calls[-1] if passes.calls else from_graph(loss)
+        self._modes(passes, step)
+        self._spread(passes, step)
+        if call is None:
+            if self._looks == 0 and "loss" not in self._record.history.facts:
+                self._record.fact("loss", "custom")
+            return items, facts
+        terms = len(passes.calls)
+        self._learn(call, given, passes)
+        items += batch_items(call, target_kind=self.target_kind, histogram=histogram_size(call))
+        facts["_rows"] = float(len(call.target) if call.target.dim() else 1)
+        facts.setdefault("batch_size", facts["_rows"])
+        if terms <= 1 and call.value is not None and call.value.dim() == 0:
+            items += [
+                ("call_value", call.value.float()),
+                ("backward_value", loss.detach().float().reshape(-1)[0]),
+            ]
+        if call.reduction == "sum":
+            facts["_sum"] = 1.0
+        if terms > 1:
+            self._record.fact("loss_terms", terms)
+        return items, facts
+
+    def _learn(self, call: Any, given: torch.Tensor | None, passes: Passes) -> None:
+        if self._looks >= _LOOKS and call.name == self._loss_name:
+            return
+        self._looks += 1
+        self._loss_name = call.name
+        self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
+        self._weights = call.class_weight.tolist() if call.class_weight is not None else []
+        for name, value in facts_of(call, given).items():
+            known = self._record.history.facts
+            if name == "target_kind":
+                value = _wider(known.get(name), value)
+                self.target_kind = value
+            if name == "task" and known.get("task") not in (None, "unknown") and value != known["task"]:
+                value = "multilabel" if {value, known["task"]} == {"multiclass", "multilabel"} else value
+            if name == "target_distinct":
+                value = max(value, known.get(name, 0))
+            self._record.fact(name, value)
+        if passes.output_activation is not None:
+            self._record.fact("output_activation", passes.output_activation)
+
+    def _modes(self, passes: Passes, step: int) -> None:
+        sensitive = sorted(
+            {type(m).__name__ for _, m in self._names.modules() if isinstance(m, NORMS[:1] + DROPOUTS)}
+        )
+        self._record.fact("mode_sensitive", sensitive)
+        if sensitive and passes.models and not any(model.training for model in passes.models):
+            if "mode" not in self._looks_said:
+                self._looks_said.add("mode")
+                self._record.event(step, "training-mode", training=False)
+
+    def _spread(self, passes: Passes, step: int) -> None:
+        if passes.broadcasts and "broadcast" not in self._looks_said:
+            self._looks_said.add("broadcast")
+            output, target, result = passes.broadcasts[0]
+            self._record.event(
+                step, "broadcast", output=list(output), target=list(target), result=list(result)
+            )
+
+    def readings_of(self, plain: Delivery, known: dict[str, float]) -> dict[str, float]:
+        """What was delivered and what was ``known`` already, as readings of run scope."""
+        out = {name: value for name, value in known.items() if not name.startswith("_")}
+        for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
+                     "target_nonfinite"):  # fmt: skip
+            if name in plain:
+                out[name] = plain[name]
+        for kind in ("output", "target"):
+            if f"{kind}_var" in plain:
+                out[f"{kind}_std"] = math.sqrt(max(plain[f"{kind}_var"], 0.0))
+        if "output_between" in plain:
+            out["output_sample_std"] = math.sqrt(max(plain["output_between"], 0.0))
+        if plain.get("total"):
+            out["accuracy"] = plain["right"] / plain["total"]
+        if "predicted_most" in plain:
+            out["prediction_top_share"] = plain["predicted_most"]
+        counts = plain.get("target_counts")
+        if counts is not None and sum(counts):
+            out["target_top_share"] = max(counts) / sum(counts)
+            out["target_classes"] = float(sum(count > 0 for count in counts))
+        if "_rows" in known:
+            self._targets.add(plain, int(known["_rows"]))
+            baseline = self._baseline(plain, known)
+            if baseline is not None:
+                out["baseline_loss"] = baseline
+                if "initial_loss_reference" not in self._record.history.facts:
+                    self._record.fact("initial_loss_reference", baseline)
+        return out
+
+    def _baseline(self, plain: Delivery, facts: dict[str, float]) -> float | None:
+        """Loss of the best constant prediction, on the scale on which the script reports its loss."""
+        baseline = self._targets.baseline(self._loss_name, self._smoothing, self._weights)
+        if baseline is None:
+            return None
+        call, backward = plain.get("call_value"), plain.get("backward_value")
+        if facts.get("_sum"):
+            baseline *= facts["_rows"]
+        if call and backward is not None and math.isfinite(call) and math.isfinite(backward):
+            scale = backward / call
+            if 0 < scale < 1e6:
+                baseline *= scale
+        return baseline
+
+
+def _wider(known: Any, new: str) -> str:
+    """The kind of target that covers both batches: one-hot rows may turn out to be several labels."""
+    if known in (None, new):
+        return new
+    order = ("one-hot", "binary", "probabilities", "values")
+    if known in order and new in order:
+        return str(max(known, new, key=order.index))
+    return str(known)

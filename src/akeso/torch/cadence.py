@@ -1,0 +1,75 @@
+"""When to look: dense at the start, then as often as the budget allows, dense again when something moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Cadence:
+    """Decides which steps are sampled and keeps the account of what watching costs.
+
+    The first looks are spaced geometrically, so that a short run is seen too and a long one hardly notices;
+    later ones must be paid from ``budget``, the share of the training time that watching may take.
+    """
+
+    #: Steps that are looked at whatever the budget: each is about a quarter further than the one before.
+    OPENING = 96
+    #: However cheap looking is, a reading every few steps says as much as one at each.
+    DENSEST = 8
+
+    def __init__(self, budget: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.budget = budget
+        self._clock = clock
+        self._began = clock()
+        self._next_free = 0
+        self._burst_until = -1
+        self._bursts = 0
+        self._last = -1
+        self.spent = 0.0
+        self.samples = 0
+        self._cost = 0.0  # of one sampled step, running mean
+        self._plain: list[float] = []  # recent durations of unsampled steps
+
+    def due(self, step: int) -> bool:
+        """Whether ``step`` is to be sampled."""
+        if step <= self._burst_until:
+            return True
+        if step >= self._next_free and step <= self.OPENING:
+            return True
+        if step - self._last < self.DENSEST:
+            return False
+        return self.spent + self._cost <= self.budget * self.elapsed
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since watching began."""
+        return self._clock() - self._began
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time so far that went into watching."""
+        rest = self.elapsed - self.spent
+        return self.spent / rest if rest > 0 else 0.0
+
+    def sampled(self, step: int, seconds: float) -> None:
+        """Account for a sampled step that cost ``seconds`` more than a plain one."""
+        self.samples += 1
+        self._last = step
+        self._cost = seconds if self.samples == 1 else 0.7 * self._cost + 0.3 * seconds
+        self._next_free = step + 1 + step // 4
+        self.spend(seconds)
+
+    def spend(self, seconds: float) -> None:
+        """Account for other work."""
+        self.spent += max(seconds, 0.0)
+
+    def stir(self, step: int) -> None:
+        """Something moved at ``step``: look at the next few steps closely, but not for ever."""
+        if self._bursts < 16 and step > self._burst_until:
+            self._bursts += 1
+            self._burst_until = step + 2
+
+    def affords(self, seconds: float, share: float) -> bool:
+        """Whether ``seconds`` more are within ``share`` of the time so far."""
+        return seconds <= share * self.elapsed

@@ -1,0 +1,92 @@
+"""Readings of what goes into a model, and marks by which a sample is known again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from akeso.torch.activations import thin
+from akeso.torch.mailbox import Tag
+
+Items = list[tuple[Tag, torch.Tensor]]
+_ROWS, _COLUMNS = 32, 256
+
+
+def input_items(tensor: torch.Tensor) -> Items:
+    """Range, scale, oddities of a batch of inputs; nothing for token ids."""
+    if not tensor.is_floating_point() or tensor.numel() < 2:
+        return []
+    part = thin(tensor.detach(), 1 << 15).float()
+    finite = torch.isfinite(part)
+    clean = torch.where(finite, part, torch.zeros_like(part))
+    low, high = torch.aminmax(clean)
+    var, mean = torch.var_mean(clean, correction=0)
+    items: Items = [
+        ("input_nonfinite", 1.0 - finite.float().mean()), ("input_min", low), ("input_max", high),
+        ("input_var", var), ("input_mean", mean),
+    ]  # fmt: skip
+    if len(part) > 3:
+        columns = clean.reshape(len(part), -1)
+        spread = columns.std(0)
+        items.append(("input_constant", (spread == 0).float().mean()))
+        if part.dim() == 2 and part.shape[1] > 1:
+            items.append(("input_spreads", spread[:_COLUMNS]))
+            items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
+    flat = clean.reshape(-1)
+    flat = flat[:: math.ceil(flat.numel() / 4096)]
+    items.append(
+        ("input_quartiles", torch.quantile(flat, torch.tensor([0.25, 0.5, 0.75], device=flat.device)))
+    )
+    return items
+
+
+def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
+    """The delivered raw numbers of a batch as readings of run scope."""
+    if "input_var" not in delivery:
+        return {}
+    out = {name: delivery[name] for name in ("input_nonfinite", "input_min", "input_max", "input_mean")}
+    out["input_std"] = math.sqrt(max(delivery["input_var"], 0.0))
+    if "input_constant" in delivery:
+        out["input_constant"] = delivery["input_constant"]
+    spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
+    if spreads:
+        out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]
+    low, middle, high = delivery["input_quartiles"]
+    if high > low:
+        out["input_outlier"] = max(out["input_max"] - middle, middle - out["input_min"]) / (high - low)
+    return out
+
+
+def marks_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """One number per sample (of the first few) by which the same sample is recognised later."""
+    if tensor.dim() == 0 or len(tensor) == 0 or tensor.is_complex():
+        return None
+    rows = tensor[:_ROWS].detach().reshape(min(len(tensor), _ROWS), -1)
+    if rows.shape[1] > _COLUMNS:
+        rows = rows[:, :: math.ceil(rows.shape[1] / _COLUMNS)]
+    rows = rows.double()
+    weights = torch.arange(1, rows.shape[1] + 1, device=rows.device, dtype=torch.float64).sqrt()
+    return rows @ weights
+
+
+class Familiar:
+    """The samples that training has seen, as far as sampled steps show."""
+
+    def __init__(self, limit: int = 20_000) -> None:
+        self._known: set[float] = set()
+        self._limit = limit
+
+    def learn(self, marks: list[float]) -> None:
+        """These samples were trained on."""
+        if len(self._known) < self._limit:
+            self._known.update(map(_rounded, marks))
+
+    def count(self, marks: list[float]) -> int:
+        """How many of these were."""
+        return sum(_rounded(mark) in self._known for mark in marks)
+
+
+def _rounded(mark: float) -> float:
+    return float(f"{mark:.9g}")

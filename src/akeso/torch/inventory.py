@@ -1,0 +1,99 @@
+"""The layers of a model as they were when first trained: shapes, roles, initial weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import nn
+
+from akeso.history import Layer, Parameter
+from akeso.torch.activations import ACTIVATIONS
+from akeso.torch.mailbox import Delivery, Tag
+from akeso.torch.naming import DROPOUTS, Names, role_of
+
+Items = list[tuple[Tag, torch.Tensor]]
+_ACTIVATION_NAMES = frozenset(ACTIVATIONS.values()) | {"Softmax", "LogSoftmax"}
+
+
+def initial_items(names: Names) -> Items:
+    """Norm and mean of every parameter, to be sent before the first step changes them."""
+    named = [(name, parameter.detach()) for name, parameter in names.parameters() if parameter.numel()]
+    if not named:
+        return []
+    norms = torch._foreach_norm([tensor for _, tensor in named])
+    items: Items = []
+    for (name, tensor), norm in zip(named, norms, strict=True):
+        items += [(("norm", name), norm.float()), (("mean", name), tensor.float().mean())]
+    return items
+
+
+def layers_of(
+    names: Names,
+    optimized: Collection[int],
+    first_use: Mapping[str, int],
+    initial: Delivery,
+    seen: Collection[str],
+) -> list[Layer]:
+    """Every module with parameters, an activation or dropout, in order of use."""
+    layers: list[Layer] = []
+    last_output = max(
+        (module_order(name, index, first_use) for index, (name, module) in enumerate(names.modules())
+         if role_of(module) in ("linear", "convolution")),
+        default=-1.0,
+    )  # fmt: skip
+    for index, (name, module) in enumerate(names.modules()):
+        own = [
+            _parameter(names.parameter(parameter), parameter, id(parameter) in optimized, initial)
+            for parameter in module.parameters(recurse=False)
+        ]
+        kind = type(module).__name__
+        activation = kind in _ACTIVATION_NAMES
+        if not own and not activation and not isinstance(module, DROPOUTS) and not role_of(module):
+            continue
+        order = module_order(name, index, first_use)
+        role = "activation" if activation else role_of(module)
+        if order == last_output and role in ("linear", "convolution"):
+            role = "output"
+        layers.append(Layer(name, kind, int(order), tuple(own), name in first_use or name in seen, role))
+    return sorted(layers, key=lambda layer: layer.order)
+
+
+def module_order(name: str, index: int, first_use: Mapping[str, int]) -> float:
+    """Place of a module in the forward pass; those never seen running come after, in order of definition."""
+    return float(first_use.get(name, 1_000_000 + index))
+
+
+def _parameter(name: str, parameter: nn.Parameter, optimized: bool, initial: Delivery) -> Parameter:
+    mean = float(initial.get(("mean", name), 0.0))
+    norm = float(initial.get(("norm", name), 0.0))
+    variance = norm * norm / max(parameter.numel(), 1) - mean * mean
+    return Parameter(
+        name,
+        tuple(parameter.shape),
+        str(parameter.dtype).removeprefix("torch."),
+        parameter.requires_grad,
+        optimized,
+        mean,
+        math.sqrt(variance) if variance > 0 else 0.0,
+    )
+
+
+def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, object]:
+    """Name and settings of an optimizer."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    facts: dict[str, object] = {
+        "name": type(optimizer).__name__,
+        "parameters": sum(len(part["params"]) for part in optimizer.param_groups),
+    }
+    for key in ("lr", "momentum", "weight_decay", "eps", "alpha", "nesterov", "amsgrad"):
+        value = group.get(key)
+        if isinstance(value, torch.Tensor):
+            value = value.item()
+        if isinstance(value, int | float):
+            facts[key] = value
+    betas = group.get("betas")
+    if isinstance(betas, tuple) and all(isinstance(beta, float) for beta in betas):
+        facts["betas"] = list(betas)
+    return facts

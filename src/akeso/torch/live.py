@@ -1,0 +1,54 @@
+"""A verdict while the training runs, as often as it can be afforded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from akeso.diagnosis import Diagnosis
+from akeso.examination import examine
+from akeso.history import History
+from akeso.torch.cadence import Cadence
+
+#: Share of the training time that may go into examining the history while it grows.
+_SHARE = 0.005
+
+
+class LiveVerdict:
+    """Examines the history now and then and tells of every problem once."""
+
+    def __init__(
+        self,
+        history: History,
+        profile: str | Path,
+        on_finding: Callable[[Diagnosis], None],
+        cadence: Cadence,
+        share: float = _SHARE,
+    ) -> None:
+        self._history, self._profile, self._tell = history, profile, on_finding
+        self._cadence, self._share = cadence, share
+        self._spent = self._cost = 0.0
+        self._next = 16
+        self._told: set[str] = set()
+
+    def hurry(self) -> None:
+        """Something happened that cannot wait."""
+        self._next = 0
+
+    def look(self, step: int) -> None:
+        """Examine if it is time and the time is there."""
+        if step < self._next:
+            return
+        if self._next and not self._cadence.affords(self._spent + self._cost, self._share):
+            return
+        self._next = step + max(8, step // 8)
+        began = time.perf_counter()
+        verdict = examine(self._history, self._profile)
+        self._cost = time.perf_counter() - began
+        self._spent += self._cost
+        self._cadence.spend(self._cost)
+        for diagnosis in verdict.diagnoses:
+            if diagnosis.severity != "info" and diagnosis.problem not in self._told:
+                self._told.add(diagnosis.problem)
+                self._tell(diagnosis)

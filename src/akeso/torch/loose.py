@@ -1,0 +1,94 @@
+"""Loose ends of a loop: gradients that are never cleared, parameters that nothing trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from akeso.torch.naming import Names
+from akeso.torch.record import Record
+
+#: Sampled steps before a parameter without a gradient is spoken of, and optimizer steps before that.
+_SAMPLES, _STEPS = 5, 8
+#: Clearings that must be missing, with none seen, before it is said.
+_STALE = 3
+
+
+@dataclass(slots=True)
+class _Trace:
+    """One gradient after a step, to be recognised at the next backward."""
+
+    parameter: torch.Tensor
+    gradient: torch.Tensor
+    version: int
+    stale: bool = False
+    checked: bool = False
+
+
+class LooseEnds:
+    """Watches what a loop forgets."""
+
+    def __init__(self, record: Record, names: Names) -> None:
+        self._record, self._names = record, names
+        self._traces: dict[int, _Trace] = {}
+        self._stale: dict[int, int] = {}
+        self._cleared: set[int] = set()
+        self._with_gradient: set[int] = set()
+        self._samples = 0
+        self._reported: set[str] = set()
+        self.optimized: set[int] = set()
+
+    def first_backward(self) -> None:
+        """The first backward since a step: is the gradient of that step still there, untouched?"""
+        for trace in self._traces.values():
+            gradient = trace.parameter.grad
+            trace.stale = gradient is trace.gradient and gradient._version == trace.version
+            trace.checked = True
+
+    def before_step(self, index: int) -> None:
+        """The backward just seen belongs to this optimizer: what was found holds for it."""
+        trace = self._traces.pop(index, None)
+        if trace is None or not trace.checked:
+            return
+        if trace.stale:
+            self._stale[index] = self._stale.get(index, 0) + 1
+        else:
+            self._cleared.add(index)
+
+    def after_sampled_step(self, index: int, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Remember a gradient, look for parameters without one."""
+        own = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if own:
+            smallest = min(own, key=torch.Tensor.numel)
+            assert smallest.grad is not None
+            self._traces[index] = _Trace(smallest, smallest.grad, smallest.grad._version)
+        if (
+            self._stale.get(index, 0) >= _STALE
+            and index not in self._cleared
+            and "stale" not in self._reported
+        ):
+            self._reported.add("stale")
+            self._record.event(step, "stale-gradient", count=self._stale[index])
+        self._samples += 1
+        self._with_gradient.update(
+            id(parameter) for _, parameter in self._names.parameters() if parameter.grad is not None
+        )
+        if self._samples >= _SAMPLES and step >= _STEPS:
+            self._without(step)
+
+    def _without(self, step: int) -> None:
+        for name, parameter in self._names.parameters():
+            if not parameter.requires_grad or name in self._reported:
+                continue
+            received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
+            if received and optimized:
+                continue
+            self._reported.add(name)
+            reason = "not-in-optimizer" if received else "no-grad" if optimized else "unused"
+            self._record.event(step, "detached", name, reason=reason)
+
+    def close(self, step: int) -> None:
+        """A short run may end before its loose ends were due."""
+        if self._samples >= 2 and step >= 2:
+            self._without(step)

@@ -1,0 +1,157 @@
+"""Recognising loss functions, whether called or written by hand, and what they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+#: Losses that compare a prediction with a target, by the name under which torch dispatches them.
+LOSSES: Final = frozenset(
+    {
+        "cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss",
+        "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss", "gaussian_nll_loss",
+        "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+        "hinge_embedding_loss", "ctc_loss", "cosine_embedding_loss", "margin_ranking_loss",
+        "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    }
+)  # fmt: skip
+#: Losses over pairs and triplets, which have no prediction and target to speak of.
+RELATIONAL: Final = frozenset(
+    {"cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+     "ctc_loss", "hinge_embedding_loss"}
+)  # fmt: skip
+
+_REDUCTIONS: Final = {0: "none", 1: "mean", 2: "sum"}
+
+#: Backward nodes of functions that may stand between the last layer and the loss.
+_OUTPUT_NODES: Final = {
+    "SoftmaxBackward0": "softmax", "LogSoftmaxBackward0": "log_softmax", "SigmoidBackward0": "sigmoid",
+    "ReluBackward0": "relu", "TanhBackward0": "tanh", "LogSigmoidBackward0": "logsigmoid",
+    "SoftplusBackward0": "softplus", "ExpBackward0": "exp", "EluBackward0": "elu", "GeluBackward0": "gelu",
+    "LeakyReluBackward0": "leaky_relu", "HardtanhBackward0": "hardtanh", "SiluBackward0": "silu",
+    "HardsigmoidBackward0": "hardsigmoid", "HardswishBackward0": "hardswish", "MishBackward0": "mish",
+}  # fmt: skip
+#: Nodes that only change the form of a tensor.
+_SHAPES: Final = (
+    "View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
+    "Select", "Clone", "ToCopy", "Expand", "Alias", "Index", "Contiguous", "Clamp", "ClampMin", "ClampMax",
+    "Split", "Unbind", "SplitWithSizes", "AsStrided", "Copy",
+)  # fmt: skip
+#: Nodes that end a layer: nothing beyond them belongs to the output.
+_LOSS_NODES: Final = {
+    "NllLossBackward0": "cross_entropy", "NllLoss2DBackward0": "cross_entropy", "NllLossNdBackward0": "cross_entropy",
+    "MseLossBackward0": "mse_loss", "L1LossBackward0": "l1_loss", "SmoothL1LossBackward0": "smooth_l1_loss",
+    "HuberLossBackward0": "huber_loss", "BinaryCrossEntropyBackward0": "binary_cross_entropy",
+    "BinaryCrossEntropyWithLogitsBackward0": "binary_cross_entropy_with_logits", "KlDivBackward0": "kl_div",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LossCall:
+    """One comparison of a prediction with a target."""
+
+    name: str
+    prediction: torch.Tensor
+    target: torch.Tensor
+    value: torch.Tensor | None
+    reduction: str = "mean"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    ignore_index: int = -100
+    class_weight: torch.Tensor | None = None
+
+
+def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
+    """The loss call behind a dispatched function, ``None`` when it compares nothing."""
+    prediction = args[0] if args else kwargs.get("input")
+    target = args[1] if len(args) > 1 else kwargs.get("target")
+    if name in RELATIONAL or not isinstance(prediction, torch.Tensor) or not isinstance(target, torch.Tensor):
+        return None
+    weight = kwargs.get("weight", args[2] if len(args) > 2 and name in _WEIGHTED else None)
+    reduction = kwargs.get("reduction", "mean")
+    arguments: dict[str, Any] = {"reduction": reduction}
+    if weight is not None:
+        arguments["weight"] = True
+    for key in ("label_smoothing", "ignore_index", "pos_weight", "beta", "delta"):
+        extra = kwargs.get(key)
+        if isinstance(extra, torch.Tensor):
+            arguments[key] = True
+        elif extra is not None:
+            arguments[key] = extra
+    return LossCall(
+        name,
+        prediction.detach(),
+        target.detach(),
+        value.detach() if isinstance(value, torch.Tensor) else None,
+        str(reduction),
+        arguments,
+        int(kwargs.get("ignore_index", -100)),
+        weight if isinstance(weight, torch.Tensor) and name in ("cross_entropy", "nll_loss") else None,
+    )
+
+
+_WEIGHTED = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+
+
+def output_activation(prediction: torch.Tensor) -> str | None:
+    """The last function the prediction went through, however it was written; ``None`` when unseen."""
+    node: Any = prediction.grad_fn
+    for _ in range(12):
+        if node is None:
+            return None
+        kind = type(node).__name__
+        if kind in _OUTPUT_NODES:
+            return _OUTPUT_NODES[kind]
+        stem = kind.removesuffix(kind[kind.rfind("Backward") :]) if "Backward" in kind else kind
+        if stem == "Log":  # the log of probabilities: what made them probabilities counts
+            node = _next(node)
+            continue
+        if stem not in _SHAPES:
+            return None if kind.startswith("CompiledFunction") else "none"
+        node = _next(node)
+    return "none"
+
+
+def _next(node: Any) -> Any:
+    return next((parent for parent, _ in node.next_functions if parent is not None), None)
+
+
+def from_graph(loss: torch.Tensor) -> LossCall | None:
+    """The loss call that a graph ends with, for trainings whose calls could not be seen."""
+    node: Any = loss.grad_fn
+    for _ in range(8):
+        if node is None:
+            return None
+        kind = type(node).__name__
+        if kind in _LOSS_NODES:
+            break
+        node = _next(node)
+    else:
+        return None
+    name = _LOSS_NODES[kind]
+    try:
+        prediction, target = node._saved_self, node._saved_target
+        reduction = _REDUCTIONS.get(getattr(node, "_saved_reduction", 1), "mean")
+    except (AttributeError, RuntimeError):  # saved tensors are gone, or hooks hide them
+        return None
+    ignore = getattr(node, "_saved_ignore_index", -100)
+    return LossCall(
+        name, prediction.detach(), target.detach(), loss.detach() if reduction == "mean" else None, reduction,
+        {"reduction": reduction}, ignore - (1 << 64) if ignore > (1 << 63) else ignore,
+    )  # fmt: skip
+
+
+def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape of an elementwise comparison when it is larger than both sides, as ``[N]`` against ``[N, 1]``."""
+    if prediction.shape == target.shape or prediction.numel() <= 1 or target.numel() <= 1:
+        return None
+    try:
+        result = torch.broadcast_shapes(prediction.shape, target.shape)
+    except RuntimeError:
+        return None
+    size = 1
+    for length in result:
+        size *= length
+    return tuple(result) if size > max(prediction.numel(), target.numel()) else None

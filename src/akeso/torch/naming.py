@@ -1,0 +1,155 @@
+"""Which models there are and what their modules and parameters are called."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+#: What wrappers put in front of the names of what they wrap.
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
+
+NORMS = (
+    nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm,
+)  # fmt: skip
+DROPOUTS = (nn.modules.dropout._DropoutNd,)
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """The user's own module under data-parallel and compile wrappers."""
+    while True:
+        if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            module = module._orig_mod  # type: ignore[assignment]
+        else:
+            return module
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether the module or a part of it runs as compiled code, in which hooks must not change."""
+    return any(
+        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+        for part in module.modules()
+    )
+
+
+class Names:
+    """The root modules seen so far and the names under them.
+
+    One root gives plain names (``"net.0.weight"``); with several, each is prefixed by its class.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[weakref.ref[nn.Module]] = []
+        self._labels: list[str] = []
+        self._modules: dict[int, str] = {}
+        self._parameters: dict[int, str] = {}
+        self._strangers = 0
+
+    @property
+    def roots(self) -> Iterator[nn.Module]:
+        """The live roots."""
+        for reference in self._roots:
+            root = reference()
+            if root is not None:
+                yield root
+
+    @property
+    def labels(self) -> list[str]:
+        """What the roots are called."""
+        return list(self._labels)
+
+    def add(self, root: nn.Module) -> bool:
+        """Take in a root; ``False`` when it, or something it is part of, is known already."""
+        root = unwrap(root)
+        if id(root) in self._modules or not any(True for _ in root.parameters()):
+            return False
+        inside = [index for index, other in enumerate(self._roots) if _contains(root, other())]
+        for index in reversed(inside):  # what was taken for a model was a part of this one
+            del self._roots[index], self._labels[index]
+        label = type(root).__name__
+        if label in self._labels:
+            label = f"{label}{sum(other.startswith(label) for other in self._labels) + 1}"
+        self._roots.append(weakref.ref(root))
+        self._labels.append(label)
+        self._rename()
+        return True
+
+    def _rename(self) -> None:
+        self._modules.clear()
+        self._parameters.clear()
+        several = len(self._roots) > 1
+        for reference, label in zip(self._roots, self._labels, strict=True):
+            root = reference()
+            if root is None:
+                continue
+            for name, module in root.named_modules():
+                self._modules.setdefault(id(module), _join(label if several else "", name))
+            for name, parameter in root.named_parameters():
+                self._parameters.setdefault(id(parameter), _join(label if several else "", name))
+
+    def module(self, module: nn.Module) -> str | None:
+        """The module's name, ``None`` for a stranger (``""`` is the only root)."""
+        return self._modules.get(id(module))
+
+    def parameter(self, parameter: torch.Tensor) -> str:
+        """The parameter's name; one that belongs to no known module gets a number."""
+        name = self._parameters.get(id(parameter))
+        if name is None:
+            name = f"parameter{self._strangers}"
+            self._strangers += 1
+            self._parameters[id(parameter)] = name
+        return name
+
+    def known(self, parameter: torch.Tensor) -> bool:
+        """Whether the parameter belongs to a root or has been numbered."""
+        return id(parameter) in self._parameters
+
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Every parameter of every root, once."""
+        seen: set[int] = set()
+        for root in self.roots:
+            for parameter in root.parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield self.parameter(parameter), parameter
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Every module of every root, once."""
+        seen: set[int] = set()
+        for root in self.roots:
+            for module in root.modules():
+                if id(module) not in seen:
+                    seen.add(id(module))
+                    yield self._modules.get(id(module), ""), module
+
+
+def _contains(root: nn.Module, other: nn.Module | None) -> bool:
+    return other is None or any(part is other for part in root.modules())
+
+
+def _join(prefix: str, name: str) -> str:
+    name = _WRAPPERS.sub("", name)
+    return f"{prefix}.{name}" if prefix and name else prefix or name
+
+
+def role_of(module: nn.Module) -> str:
+    """What part a module plays, in a word."""
+    kinds: Iterable[tuple[Any, str]] = (
+        (NORMS, "norm"),
+        (DROPOUTS, "dropout"),
+        ((nn.Embedding, nn.EmbeddingBag), "embedding"),
+        ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
+        ((nn.MultiheadAttention,), "attention"),
+        ((nn.modules.conv._ConvNd,), "convolution"),
+        ((nn.Linear, nn.Bilinear), "linear"),
+    )
+    for classes, role in kinds:
+        if isinstance(module, classes):
+            return role
+    return ""

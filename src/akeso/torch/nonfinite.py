@@ -1,0 +1,94 @@
+"""Where a NaN or an infinity came from: found once, when the loss has turned non-finite."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from akeso.torch.naming import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The first place at which something was not finite."""
+
+    what: str  # "input", "weight", "activation", "loss"
+    module: str
+    operation: str = ""
+
+
+def locate(loss: torch.Tensor, names: Names) -> Origin:
+    """The earliest non-finite thing behind ``loss``, by its weights and by the graph that is still there."""
+    named = [(name, parameter.detach()) for name, parameter in names.parameters()]
+    if named:
+        norms = torch.stack(
+            [norm.float().cpu() for norm in torch._foreach_norm([tensor for _, tensor in named])]
+        )
+        for (name, _), norm in zip(named, norms.tolist(), strict=True):
+            if not math.isfinite(norm):
+                return Origin("weight", name.rpartition(".")[0] or name)
+    return _in_graph(loss, names)
+
+
+def _in_graph(loss: torch.Tensor, names: Names) -> Origin:
+    """Walk from the loss towards the input; the last non-finite saved tensor on the way is the first in time."""
+    origin = Origin("loss", "", "")
+    queue: deque[Any] = deque([loss.grad_fn])
+    seen: set[Any] = set()
+    while queue and len(seen) < 4000:
+        node = queue.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        what = _saved_nonfinite(node)
+        if what:
+            module = _module_of(node, names)
+            kind = type(node).__name__.split("Backward")[0].lower()
+            origin = Origin("input" if what == "leaf" else "activation", module or origin.module, kind)
+        queue.extend(parent for parent, _ in node.next_functions)
+    return origin
+
+
+def _saved_nonfinite(node: Any) -> str:
+    for attribute in ("_saved_mat1", "_saved_input", "_saved_self", "_saved_result", "_saved_output"):
+        try:
+            tensor = getattr(node, attribute, None)
+        except RuntimeError:  # freed already
+            continue
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.numel():
+            if not bool(torch.isfinite(tensor).all()):
+                leaf = tensor.grad_fn is None and not tensor.requires_grad and attribute in _INPUTS
+                return "leaf" if leaf and not _has_graph_input(node) else "inner"
+    return ""
+
+
+_INPUTS = ("_saved_mat1", "_saved_input", "_saved_self")
+
+
+def _has_graph_input(node: Any) -> bool:
+    """Whether anything but parameters flows into the node."""
+    return any(
+        parent is not None
+        and type(parent).__name__ not in ("AccumulateGrad", "TBackward0", "TransposeBackward0")
+        for parent, _ in node.next_functions
+    )
+
+
+def _module_of(node: Any, names: Names) -> str:
+    """The module whose parameter is nearest to ``node`` on the input side."""
+    queue: deque[Any] = deque([node])
+    for _ in range(64):
+        if not queue:
+            return ""
+        current = queue.popleft()
+        variable = getattr(current, "variable", None)
+        if variable is not None:
+            if names.known(variable):
+                return names.parameter(variable).rpartition(".")[0]
+            continue
+        queue.extend(parent for parent, _ in current.next_functions if parent is not None)
+    return ""

@@ -1,0 +1,229 @@
+"""Watching forward passes: which model runs, what its sites give, what the script does with its output."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
+
+from akeso.torch.activations import ACTIVATIONS, Sites, first_tensor, is_leaf
+from akeso.torch.losses import LOSSES, LossCall, broadcast_of, output_activation, recognise
+from akeso.torch.naming import Names, unwrap
+from akeso.torch.quiet import quiet
+from akeso.torch.taps import ForwardTap
+
+#: Differences in which a target of another shape would be spread over the prediction.
+_DIFFERENCES = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
+Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
+
+
+class _Mode(TorchFunctionMode):
+    """Tells ``caller`` of every torch function after it has run."""
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__()
+        self._caller = caller
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self._caller(getattr(func, "__name__", ""), args, kwargs, result)
+        return result
+
+
+class Passes:
+    """Sees forward passes while it is open; closed, it costs nothing.
+
+    ``reading`` says whether a pass is read for its activations (a sampled training step) or only followed to
+    what becomes of its output (an evaluation).
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        sites: Sites,
+        *,
+        adopt: bool,
+        on_output: Callable[[nn.Module, torch.Tensor, torch.Tensor | None], None],
+        on_function: Caller,
+        on_error: Callable[[str, Exception], None],
+    ) -> None:
+        self._names, self._sites, self._adopt = names, sites, adopt
+        self._on_output, self._on_function, self._on_error = on_output, on_function, on_error
+        self._tap = ForwardTap(self._enter, self._leave)
+        self._mode: _Mode | None = None
+        self._thread = threading.get_ident()
+        self._stack: list[nn.Module] = []
+        self._read: set[int] = set()  # roots read in this step
+        self.reading = False
+        self.broken = False
+        self.forbidden = False  # compiled code is about: hooks and modes would recompile it
+        self.calls: list[LossCall] = []
+        self.model_input: torch.Tensor | None = None
+        self.models: list[nn.Module] = []  # that ran in this step
+        self.output_activation: str | None = None
+        self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
+        self.first_use: dict[str, int] = {}
+        self.module_calls = 0
+        self.function_calls = 0
+
+    # opening and closing -----------------------------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        """Whether passes are seen."""
+        return self._tap.on
+
+    def begin(self, *, reading: bool) -> None:
+        """See passes from now on."""
+        if self.forbidden or self.broken:
+            return
+        self.reading = reading
+        self._stack.clear()
+        self._read.clear()
+        self.calls.clear()
+        self.models.clear()
+        self.broadcasts.clear()
+        self.model_input = None
+        self._tap.open()
+
+    def end(self) -> None:
+        """See nothing more."""
+        self._tap.close()
+        self._pop()
+        self._stack.clear()
+
+    def _push(self) -> None:
+        if self._mode is None:
+            self._mode = _Mode(self._function)
+            self._mode.__enter__()
+
+    def _pop(self) -> None:
+        # Modes are a stack: when the user has put one of his own on top, ours stays, idle, until he is done.
+        if self._mode is not None and _get_current_function_mode() is self._mode:
+            self._mode.__exit__(None, None, None)
+            self._mode = None
+
+    # hooks -------------------------------------------------------------------------------------------
+
+    def _strange(self) -> bool:
+        return threading.get_ident() != self._thread or torch.compiler.is_compiling()
+
+    def _enter(self, module: nn.Module, inputs: Any) -> None:
+        if self._strange():
+            return
+        self.module_calls += 1
+        if not self._stack:
+            try:
+                self._root(module, inputs)
+            except Exception as error:
+                self._fail("forward", error)
+        self._stack.append(module)
+
+    def _root(self, module: nn.Module, inputs: Any) -> None:
+        if self._adopt:
+            self._names.add(module)
+        if self._names.module(unwrap(module)) is None:
+            return
+        self.models.append(module)
+        given = first_tensor(inputs)
+        if given is not None and self.model_input is None:
+            self.model_input = given.detach()
+        if not self.reading:
+            self._pop()  # inside an evaluated model torch must take the paths it takes without us
+            return
+        if id(module) not in self._read:
+            self._sites.begin()
+        self._push()
+
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if self._strange() or module not in self._stack[-64:]:
+            return
+        while self._stack and self._stack.pop() is not module:
+            pass
+        try:
+            name = self._names.module(unwrap(module))
+            if name is None:
+                return
+            if self.reading and is_leaf(module) and self._first_time():
+                self.first_use.setdefault(name, len(self.first_use))
+                with quiet():
+                    self._sites.layer(name or type(module).__name__, module, output)
+            if not self._stack:
+                self._finish(module, inputs, output)
+        except Exception as error:
+            self._fail("forward", error)
+
+    def _finish(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._read.add(id(module))
+        tensor = first_tensor(output)
+        if tensor is not None:
+            self._push()
+            with quiet():
+                self._on_output(module, tensor, first_tensor(inputs))
+
+    def _first_time(self) -> bool:
+        """Whether the running root is read for the first time in this step."""
+        root = self._stack[0] if self._stack else None
+        return root is None or id(root) not in self._read
+
+    def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        self.function_calls += 1
+        try:
+            if name in LOSSES:
+                self._loss(name, args, kwargs, result)
+            elif name in ACTIVATIONS:
+                if self.reading and self._stack and self._first_time():
+                    owner = self._stack[-1]
+                    known = self._names.module(unwrap(owner))
+                    if known is not None:
+                        own = ACTIVATIONS[name] == type(owner).__name__ or not _has_children(owner)
+                        self.first_use.setdefault(known, len(self.first_use))
+                        with quiet():
+                            self._sites.activation(known, own, name, result)
+            elif name in _DIFFERENCES and self.reading and not self._stack and len(args) > 1:
+                self._difference(args[0], args[1])
+            if not self._stack:
+                with quiet():
+                    self._on_function(name, args, kwargs, result)
+        except Exception as error:
+            self._fail("function", error)
+
+    def _difference(self, one: Any, other: Any) -> None:
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            if one.requires_grad == other.requires_grad:
+                return
+            prediction, target = (one, other) if one.requires_grad else (other, one)
+            self._spread(prediction, target)
+
+    def _spread(self, prediction: torch.Tensor, target: torch.Tensor) -> None:
+        result = broadcast_of(prediction, target)
+        if result is not None:
+            self.broadcasts.append((tuple(prediction.shape), tuple(target.shape), result))
+
+    def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        call = recognise(name, args, kwargs, result)
+        if call is None:
+            return
+        prediction = args[0] if args else kwargs.get("input")
+        if self.reading and isinstance(prediction, torch.Tensor):
+            if self.output_activation in (None, "none") and prediction.requires_grad:
+                self.output_activation = output_activation(prediction)
+            if name not in ("cross_entropy", "nll_loss"):
+                self._spread(call.prediction, call.target)
+        self.calls.append(call)
+
+    def _fail(self, where: str, error: Exception) -> None:
+        self.broken = True
+        self.end()
+        self._on_error(where, error)
+
+
+def _has_children(module: nn.Module) -> bool:
+    return any(True for _ in module.children())

@@ -1,0 +1,638 @@
+"""The probe: follows a training loop through the taps and turns what it sees into readings.
+
+What it expects of a loop, in the order in which it happens::
+
+    forward of one or more models        sampled steps: sites, inputs, loss calls are read   (passes)
+    loss.backward()                      every step: the loss; sampled: task, batch          (before_backward)
+    optimizer.step()                     sampled: gradients, weights, update                 (before_step, after_step)
+    with no_grad(): model(…)             evaluation phases, from here to the next backward   (gradients_off …)
+
+Any of it may be missing, repeated or interleaved with that of other models.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History
+from akeso.journal import JournalWriter
+from akeso.torch import activations, gradients, inputs, inventory
+from akeso.torch.activations import Sites, first_tensor
+from akeso.torch.batch import BatchReader
+from akeso.torch.cadence import Cadence
+from akeso.torch.evaluation import Group, Phase
+from akeso.torch.gradients import StepReadings
+from akeso.torch.live import LiveVerdict
+from akeso.torch.loose import LooseEnds
+from akeso.torch.mailbox import Delivery, Mailbox, Tag
+from akeso.torch.naming import Names, is_compiled
+from akeso.torch.nonfinite import Origin, locate
+from akeso.torch.passes import Passes
+from akeso.torch.quiet import quiet
+from akeso.torch.record import Record
+from akeso.torch.taps import Listener
+
+#: What a hook call costs, for the account: measured, about the same everywhere.
+_MODULE_CALL, _FUNCTION_CALL = 2.0e-6, 4.0e-6
+#: Losses on a device are fetched when this many have gathered.
+_WAITING = 64
+
+
+class Probe(Listener):
+    """Hears the taps, fills a history."""
+
+    def __init__(
+        self,
+        models: list[nn.Module],
+        optimizers: list[torch.optim.Optimizer],
+        *,
+        adopt: bool,
+        budget: float,
+        profile: str | Path,
+        planned_steps: int | None,
+        statistics: bool,
+        journal: JournalWriter | None,
+        on_finding: Callable[[Diagnosis], None] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.history = History(planned_steps=planned_steps)
+        self.cadence = Cadence(budget)
+        self.step = 0
+        self._names = Names()
+        self._only = {id(optimizer) for optimizer in optimizers}
+        self._keep = list(optimizers)  # ids are only unique while the objects live
+        self._adopt = adopt
+        self._statistics = statistics
+        self._say = say
+        self._record = Record(self.history, journal)
+        self._mailbox = Mailbox()
+        self._sites = Sites()
+        self._passes = Passes(
+            self._names,
+            self._sites,
+            adopt=adopt,
+            on_output=self._output,
+            on_function=self._function,
+            on_error=self.failed,
+        )
+        self._batches = BatchReader(self._record, self._names)
+        self._loose = LooseEnds(self._record, self._names)
+        self._live = LiveVerdict(self.history, profile, on_finding, self.cadence) if on_finding else None
+        self._familiar = inputs.Familiar()
+        self._optimizers: dict[int, int] = {}
+        self._optimizer_facts: list[dict[str, object]] = []
+        self._initial: Delivery = {}
+        self._inventory = -1
+        self._stepped: set[int] = set()
+        self._active: set[int] = set()
+        self._losses: list[float | torch.Tensor] = []
+        self._waiting: list[tuple[int, str, list[float | torch.Tensor]]] = []
+        self._loss_scopes: dict[int, str] = {}
+        self._sampling = False
+        self._read = False
+        self._items: list[tuple[Tag, torch.Tensor]] = []
+        self._facts: dict[str, float] = {}
+        self._readings: StepReadings | None = None
+        self._scaled: tuple[Any, Any, Any] | None = None
+        self._clip: tuple[str, float, torch.Tensor | None] | None = None
+        self._phase: Phase | None = None
+        self._evaluating = 0
+        self._loader: Any = None
+        self._loader_news = False
+        self._nonfinite_seen = False
+        self._own = 0.0
+        self._level: float | None = None
+        self._noise = 0.0
+        self._last_advance = time.perf_counter()
+        self._plain: list[float] = []
+        self._evaluated_since = False
+        self._said: set[str] = set()
+        self._closed = False
+        self._record.header(torch=torch.__version__, planned_steps=planned_steps)
+        for model in models:
+            self._names.add(model)
+        self._arm()
+
+    # training ----------------------------------------------------------------------------------------
+
+    def before_backward(self, loss: Any) -> None:
+        """The loss of this step, or of a part of it."""
+        began = time.perf_counter()
+        tensor = first_tensor(loss)
+        if tensor is None:
+            return
+        if self._phase is not None:
+            self._end_phase(by_backward=True)
+        if not self._losses:
+            self._loose.first_backward()
+        if self._loader_news:
+            self._epoch()
+        if self._scaled is not None and self._scaled[1] is tensor:
+            tensor = self._scaled[0]
+        value: float | torch.Tensor
+        if tensor.device.type == "cpu" and tensor.numel() == 1:
+            value = tensor.item()
+            if not math.isfinite(value):
+                self._not_finite(tensor, value)
+        else:
+            with quiet():
+                value = tensor.detach() if tensor.dim() == 0 else tensor.detach().mean()
+        self._losses.append(value)
+        if self._sampling and not self._read:
+            self._read = True
+            self._passes.end()
+            with quiet():
+                self._read_batch(tensor)
+        self._own += time.perf_counter() - began
+
+    def _read_batch(self, loss: torch.Tensor) -> None:
+        items, facts = self._batches.read(self._passes, loss, self.step)
+        self._items += items
+        self._items += self._sites.take()
+        self._facts.update(facts)
+
+    def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
+        """Gradients are as the optimizer will apply them."""
+        index = self._index(optimizer)
+        if index is None:
+            return
+        began = time.perf_counter()
+        if index in self._stepped:
+            self._advance()
+        self._loose.before_step(index)
+        if self._inventory != len(self._names.labels) + len(self._optimizers):
+            self._take_inventory()
+        if self._sampling:
+            named = [
+                (self._names.parameter(parameter), parameter)
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+                if parameter.requires_grad and parameter.numel()
+            ]
+            if named:
+                with quiet():
+                    self._readings = StepReadings(named, statistics=self._statistics)
+                    self._readings.before()
+                    if not closure:
+                        self._readings.gradients()
+        self._own += time.perf_counter() - began
+
+    def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
+        """The step is done: finish its readings, count it, decide about the next."""
+        index = self._index(optimizer)
+        if index is None:
+            return
+        began = time.perf_counter()
+        if self._losses:
+            scope = self._loss_scopes.setdefault(index, str(index) if self._loss_scopes else "")
+            self._waiting.append((self.step, scope, self._losses))
+            self._losses = []
+        if self._sampling:
+            self._loose.after_sampled_step(index, optimizer, self.step)
+            with quiet():
+                self._finish_sample(optimizer, index, closure)
+        self._stepped.add(index)
+        self._own += time.perf_counter() - began
+        if self._stepped >= self._active:
+            self._advance()
+
+    def _finish_sample(self, optimizer: torch.optim.Optimizer, index: int, closure: bool) -> None:
+        sizes: dict[str, int] = {}
+        if self._readings is not None:
+            if closure:
+                self._readings.gradients()
+            self._readings.after()
+            self._items += self._readings.items
+            sizes = self._readings.zero_sizes
+            self._readings = None
+        if self._clip is not None and self._clip[2] is not None:
+            self._items.append(("grad_norm_raw", self._clip[2].detach().float()))
+        if self._scaled is not None and isinstance(getattr(self._scaled[2], "_scale", None), torch.Tensor):
+            self._items.append(("loss_scale", self._scaled[2]._scale.reshape(())))
+        extra = self._facts
+        if self._clip is not None:
+            extra["clip_limit"] = self._clip[1]
+        rate = optimizer.param_groups[0].get("lr")
+        rate = rate.item() if isinstance(rate, torch.Tensor) else rate
+        step, items = self.step, self._items
+        self._items, self._facts, self._clip = [], {}, None
+
+        def receive(delivery: Delivery) -> None:
+            self._receive(step, index, rate, extra, sizes, delivery)
+
+        self._mailbox.post(items, receive)
+
+    def _receive(
+        self,
+        step: int,
+        index: int,
+        rate: Any,
+        extra: dict[str, float],
+        sizes: dict[str, int],
+        delivery: Delivery,
+    ) -> None:
+        pairs = {tag: value for tag, value in delivery.items() if isinstance(tag, tuple)}
+        plain: Delivery = {tag: value for tag, value in delivery.items() if isinstance(tag, str)}
+        readings = gradients.readings_of(
+            {tag: v for tag, v in pairs.items() if not tag[0].startswith("act_")}, sizes
+        )
+        readings.update(
+            activations.readings_of({tag: v for tag, v in pairs.items() if tag[0].startswith("act_")})
+        )
+        whole = {**self._batches.readings_of(plain, extra), **inputs.readings_of(plain)}
+        for name in ("grad_norm_raw", "loss_scale"):
+            if name in plain:
+                whole[name] = plain[name]
+        if "marks" in plain:
+            self._familiar.learn(plain["marks"])
+        for signal, value in whole.items():
+            readings.setdefault(signal, {})[""] = value
+        if isinstance(rate, int | float):
+            readings["lr"] = {str(index): float(rate)}
+        self._record.readings(step, readings)
+        if self._sites.kinds:
+            self._record.fact("activations", dict(self._sites.kinds))
+        self._look_for_nonfinite(step, readings)
+
+    # steps -------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """The step is over; everything after this belongs to the next one."""
+        now = time.perf_counter()
+        self._flush(force=self._sampling or len(self._waiting) >= _WAITING)
+        if self._sampling:
+            self._passes.end()
+            self._count_cost(now)
+        elif not self._evaluated_since:
+            self._plain.append(now - self._last_advance)
+            if len(self._plain) > 64:
+                del self._plain[:32]
+        self._last_advance, self._evaluated_since = now, False
+        self.step += 1
+        self._active, self._stepped = self._stepped, set()
+        if self._live is not None:
+            self._live.look(self.step)
+        self._arm()
+
+    def _count_cost(self, now: float) -> None:
+        cost = self._own + self._hook_cost()
+        if torch.cuda.is_initialized() and len(self._plain) >= 8 and not self._evaluated_since:
+            # what our kernels cost is only seen in the length of the step
+            cost = max(cost, now - self._last_advance - sorted(self._plain)[len(self._plain) // 2])
+        self.cadence.sampled(self.step, cost)
+        self._record.readings(self.step, {"step_seconds": {"": now - self._last_advance}})
+        self._own = 0.0
+
+    def _hook_cost(self) -> float:
+        passes = self._passes
+        cost = passes.module_calls * _MODULE_CALL + passes.function_calls * _FUNCTION_CALL
+        passes.module_calls = passes.function_calls = 0
+        return cost
+
+    def _arm(self) -> None:
+        """Decide whether the step that begins now is sampled."""
+        self._sampling = self.cadence.due(self.step)
+        self._read = False
+        if self._sampling:
+            self._own = 0.0
+            self._passes.begin(reading=True)
+        elif self._passes.open and not self._evaluating:
+            self._passes.end()
+
+    def _flush(self, *, force: bool) -> None:
+        """Put finished losses into the record; those on a device only when it is worth a copy."""
+        if not self._waiting:
+            return
+        if any(isinstance(value, torch.Tensor) for value in self._waiting[-1][2]):
+            if force:
+                self._fetch()
+            return
+        for step, scope, values in self._waiting:
+            self._loss(step, scope, values)  # type: ignore[arg-type]
+        self._waiting.clear()
+
+    def _fetch(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        items: list[tuple[Tag, torch.Tensor]] = [
+            ((i, j), value.float() if isinstance(value, torch.Tensor) else torch.tensor(value))
+            for i, (_, _, values) in enumerate(waiting)
+            for j, value in enumerate(values)
+        ]
+
+        def receive(delivery: Delivery) -> None:
+            for i, (step, scope, values) in enumerate(waiting):
+                numbers = [delivery[i, j] for j in range(len(values))]
+                self._loss(step, scope, numbers)
+                for number in numbers:
+                    if not math.isfinite(number):
+                        self._not_finite(None, number, step)
+
+        with quiet():
+            self._mailbox.post(items, receive)
+
+    def _loss(self, step: int, scope: str, values: list[float]) -> None:
+        value = sum(values) / len(values)
+        self._record.readings(step, {"loss": {scope: value}})
+        if len(values) > 1:
+            self._record.fact("micro_batches", len(values))
+        if scope == "" and math.isfinite(value):
+            self._feel(step, value)
+
+    def _feel(self, step: int, value: float) -> None:
+        """Look closer when the loss jumps out of its own noise."""
+        if self._level is not None:
+            gap = abs(value - self._level)
+            if step > 20 and gap > 8 * self._noise:
+                self.cadence.stir(step)
+            self._noise = gap if self._noise == 0.0 else 0.95 * self._noise + 0.05 * gap
+            self._level += 0.1 * (value - self._level)
+        else:
+            self._level = value
+
+    # optimizers and layers ---------------------------------------------------------------------------
+
+    def _index(self, optimizer: torch.optim.Optimizer) -> int | None:
+        known = self._optimizers.get(id(optimizer))
+        if known is not None:
+            return known
+        if self._only:
+            if id(optimizer) not in self._only:
+                return None
+        elif not self._adopt and not any(
+            self._names.known(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        ):
+            return None
+        index = self._optimizers[id(optimizer)] = len(self._optimizers)
+        self._keep.append(optimizer)
+        self._optimizer_facts.append(inventory.optimizer_facts(optimizer))
+        self._record.fact("optimizers", list(self._optimizer_facts))
+        return index
+
+    def _take_inventory(self) -> None:
+        """List the layers; once per new model or optimizer, before its first step where possible."""
+        self._inventory = len(self._names.labels) + len(self._optimizers)
+        optimized = {
+            id(p) for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]
+        }
+        self._loose.optimized = optimized
+        if self.step == 0 or not self._initial:
+            with quiet():
+                self._mailbox.post(inventory.initial_items(self._names), self._initial.update)
+                self._mailbox.collect(wait=True)
+        self._list_layers(optimized)
+        for root in self._names.roots:
+            first = next(root.parameters(), None)
+            if first is not None:
+                self._record.fact("dtype", str(first.dtype).removeprefix("torch."))
+                self._record.fact("device", first.device.type)
+            if is_compiled(root):
+                self._forbid()
+        self._record.fact("models", self._names.labels)
+        self._record.fact("autocast", torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+
+    def _list_layers(self, optimized: set[int]) -> None:
+        owners = {site.split("#")[0] for site in self._sites.order}
+        layers = inventory.layers_of(self._names, optimized, self._passes.first_use, self._initial, owners)
+        for layer in layers:
+            self._record.layer(layer)
+        weighted = [layer for layer in layers if layer.parameters]
+        self._record.fact("layers_total", len(weighted))
+        self._record.fact("layers_seen", sum(layer.name in self._passes.first_use for layer in weighted))
+
+    # evaluation --------------------------------------------------------------------------------------
+
+    def gradients_off(self) -> None:
+        """The script has entered ``no_grad``: what follows may be an evaluation."""
+        self._evaluating += 1
+        self._open_evaluation()
+
+    def gradients_on(self) -> None:
+        """The script has left it; the phase stays open until training goes on."""
+        self._evaluating = max(self._evaluating - 1, 0)
+        if not self._evaluating:
+            self._resume_training()
+
+    def mode_set(self, module: nn.Module, training: bool) -> None:
+        """A model was switched to training or evaluation."""
+        if self._names.module(module) is None and not self._adopt:
+            return
+        if training:
+            if self._phase is not None and not self._evaluating:
+                self._end_phase(by_backward=False)
+        else:
+            self._open_evaluation()
+
+    def _open_evaluation(self) -> None:
+        if self._phase is None:
+            self._phase = Phase(max(self.step - 1, 0))
+        self._evaluated_since = True
+        if not self._passes.open or self._passes.reading:
+            self._passes.begin(reading=False)
+
+    def _resume_training(self) -> None:
+        if self._sampling and not self._read:
+            self._passes.begin(reading=True)
+        else:
+            self._passes.end()
+
+    def _end_phase(self, *, by_backward: bool) -> None:
+        phase, self._phase = self._phase, None
+        self._evaluating = 0
+        self.cadence.spend(self._hook_cost())
+        if phase is not None:
+            kept = {
+                key: group
+                for key, group in phase.groups.items()
+                if not (by_backward and group.gradients and group.batches == 1)
+            }
+            phase.groups = kept
+            with quiet():
+                phase.close(self._mailbox, lambda *found: self._evaluated(phase.step, *found))
+        if not by_backward or self._passes.open:
+            # a pass that was followed without being read is not read half-way
+            if self._sampling and not self._read and not by_backward:
+                self._passes.begin(reading=True)
+            elif not by_backward:
+                self._passes.end()
+
+    def _evaluated(
+        self, step: int, key: Any, group: Group, loss: float | None, accuracy: float | None
+    ) -> None:
+        overlap = group.seen_before / group.marks if group.marks else 0.0
+        familiar = group.seen_before > 2 and overlap > 0.05
+        self._record.event(
+            step, "evaluation", "training-data" if familiar else "",
+            samples=group.samples, batches=group.batches, loss=loss, accuracy=accuracy, seen=overlap,
+            training_mode=group.training_mode, grad=group.gradients,
+        )  # fmt: skip
+        suffix = "train_eval_" if familiar else "val_"
+        if not familiar:
+            self._record.fact("val_size", group.samples)
+        values = {}
+        if loss is not None:
+            values[f"{suffix}loss"] = {"": loss}
+        if accuracy is not None:
+            values[f"{suffix}accuracy"] = {"": accuracy}
+        self._record.readings(step, values)
+
+    def _output(self, module: nn.Module, tensor: torch.Tensor, given: torch.Tensor | None) -> None:
+        """A model has run to its end."""
+        if self._passes.reading or self._phase is None:
+            return
+        rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
+        loader = id(self._loader) if self._loader is not None else 0
+        seen = (0, 0)
+        marks = (
+            inputs.marks_of(given)
+            if given is not None and sum(g.batches for g in self._phase.groups.values()) < 4
+            else None
+        )
+        if marks is not None:
+            listed = marks.tolist()
+            seen = (self._familiar.count(listed), len(listed))
+        familiar = seen[0] > 2 and seen[0] > 0.05 * seen[1]
+        key = (loader, familiar) if marks is not None else self._phase_key(loader)
+        self._phase.output(tensor, key, rows, module.training, seen)
+
+    def _phase_key(self, loader: int) -> tuple[int, bool]:
+        assert self._phase is not None
+        same = [key for key in self._phase.groups if key[0] == loader]
+        return same[-1] if same else (loader, False)
+
+    def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """The script has called a torch function outside of any model."""
+        phase = self._phase
+        if phase is None or self._passes.reading:
+            return
+        if self._passes.calls:
+            phase.loss(self._passes.calls.pop(), self._batches.target_kind)
+        else:
+            phase.called(name, args, result)
+
+    # odds and ends -----------------------------------------------------------------------------------
+
+    def loss_scaled(self, loss: Any, scaled: Any, scaler: Any) -> None:
+        """Remember what was scaled: the loss is what it was before."""
+        self._scaled = (loss, scaled, scaler)
+
+    def clipped(self, kind: str, limit: float, norm: torch.Tensor | None) -> None:
+        """The script clips its gradients."""
+        if self._clip is None and "clip" not in self._said:
+            self._said.add("clip")
+            self._record.event(self.step, "clip", limit=limit, kind=kind)
+        self._clip = (kind, limit, norm)
+
+    def loader_started(self, loader: Any) -> None:
+        """A pass over a data set begins; whether for training shows at the next backward."""
+        self._loader, self._loader_news = loader, True
+
+    def _epoch(self) -> None:
+        self._loader_news = False
+        facts: dict[str, Any] = {}
+        try:
+            facts["batches"] = len(self._loader)
+            facts["samples"] = len(self._loader.dataset)
+        except (TypeError, AttributeError):  # an iterable data set has no length
+            pass
+        facts["batch_size"] = getattr(self._loader, "batch_size", None)
+        if "samples" in facts:
+            self._record.fact("dataset_size", facts["samples"])
+        self._record.event(self.step, "epoch", **facts)
+
+    def compiling(self, thing: Any) -> None:
+        """Compiled code must not see hooks come and go: forward passes are not looked into any more."""
+        if isinstance(thing, nn.Module) and self._adopt:
+            self._names.add(thing)
+        self._forbid()
+
+    def _forbid(self) -> None:
+        if not self._passes.forbidden:
+            self._passes.end()
+            self._passes.forbidden = True
+            self._record.fact("compiled", True)
+
+    def _not_finite(self, loss: torch.Tensor | None, value: float, step: int | None = None) -> None:
+        if self._nonfinite_seen:
+            return
+        self._nonfinite_seen = True
+        origin = Origin("loss", "")
+        if loss is not None:
+            with quiet():
+                origin = locate(loss, self._names)
+        self._record.event(
+            self.step if step is None else step, "non-finite", origin.module,
+            what=origin.what, module=origin.module, operation=origin.operation,
+            value="nan" if math.isnan(value) else "inf", loss=True,
+        )  # fmt: skip
+        self.cadence.stir(self.step)
+        if self._live is not None:
+            self._live.hurry()
+
+    def _look_for_nonfinite(self, step: int, readings: dict[str, dict[str, float]]) -> None:
+        for signal, what in (
+            ("act_nonfinite", "activation"),
+            ("grad_l2", "gradient"),
+            ("weight_l2", "weight"),
+        ):
+            if what in self._said:
+                continue
+            bad = [
+                scope
+                for scope, value in readings.get(signal, {}).items()
+                if (value > 0 if signal == "act_nonfinite" else not math.isfinite(value))
+            ]
+            if bad:
+                self._said.add(what)
+                # gradients run backwards: the last layer that has one is where it began
+                scope = bad[-1] if what == "gradient" else bad[0]
+                module = scope if what == "activation" else scope.rpartition(".")[0] or scope
+                self._record.event(
+                    step, "non-finite", module, what=what, module=module, value="nan", loss=False
+                )
+                self.cadence.stir(self.step)
+                if self._live is not None:
+                    self._live.hurry()
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Something in akeso went wrong: that part is switched off, which is said once."""
+        self._record.event(self.step, "probe-off", where, error=f"{type(error).__name__}: {error}")
+        if where not in self._said:
+            self._said.add(where)
+            self._say(
+                f"an error of akeso's own switched part of the watch off ({where}: {type(error).__name__}: {error})"
+            )
+
+    def catch_up(self) -> None:
+        """Bring everything that is under way into the history."""
+        self._flush(force=True)
+        self._mailbox.collect(wait=True)
+
+    def close(self) -> None:
+        """Stop looking and end the record."""
+        if self._closed:
+            return
+        self._closed = True
+        self._passes.end()
+        try:
+            if self._phase is not None:
+                self._end_phase(by_backward=False)
+                self._passes.end()
+            if self._losses and not self._optimizers:
+                self._waiting.append((self.step, "", self._losses))
+            self.catch_up()
+            self._loose.close(self.step)
+            if self._optimizers:
+                self._list_layers(self._loose.optimized)
+            self._record.fact("overhead", self.cadence.overhead)
+        except Exception as error:
+            self.failed("close", error)
+        self.history.finished = True
+        self._record.end(steps=self.step, overhead=self.cadence.overhead)

@@ -1,0 +1,274 @@
+"""Where akeso listens to torch: official global hooks, and a handful of functions wrapped while it watches.
+
+One set of taps serves every :class:`Listener` of the process. It is installed with the first listener and taken
+out with the last, and then torch is as it was. Nothing a listener raises reaches the training, except
+:class:`akeso.errors.Stop`, which is the user's own wish.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as _module
+from torch.optim import optimizer as _optimizer
+from torch.utils.data import DataLoader
+
+
+class Listener:
+    """What may be heard; the base class hears nothing."""
+
+    def before_backward(self, loss: Any) -> None:
+        """``backward`` is about to run from ``loss`` (a tensor or a sequence of them)."""
+
+    def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
+        """An optimizer is about to step."""
+
+    def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
+        """An optimizer has stepped."""
+
+    def loss_scaled(self, loss: Any, scaled: Any, scaler: Any) -> None:
+        """A gradient scaler has multiplied ``loss``."""
+
+    def clipped(self, kind: str, limit: float, norm: torch.Tensor | None) -> None:
+        """The script has clipped gradients; ``norm`` is the one before clipping."""
+
+    def gradients_off(self) -> None:
+        """The script has entered ``no_grad`` or ``inference_mode``."""
+
+    def gradients_on(self) -> None:
+        """The script has left it."""
+
+    def mode_set(self, module: torch.nn.Module, training: bool) -> None:
+        """``module.train()`` or ``module.eval()`` was called."""
+
+    def loader_started(self, loader: Any) -> None:
+        """A data loader begins a pass."""
+
+    def compiling(self, thing: Any) -> None:
+        """``torch.compile`` was called."""
+
+    def failed(self, where: str, error: Exception) -> None:
+        """A method of this listener raised ``error``; it will not be called again at ``where``."""
+
+
+def _called_by_torch() -> bool:
+    """Whether the block two frames up belongs to torch itself (its optimizers enter ``no_grad`` too)."""
+    frame = sys._getframe(2)
+    name = frame.f_globals.get("__name__", "")
+    if name == "torch.utils._contextlib":  # the decorator form: look at what is decorated
+        name = getattr(frame.f_locals.get("func"), "__module__", "") or ""
+    return str(name).startswith("torch.")
+
+
+class Taps:
+    """The wrapped functions and global hooks, and who listens to them."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._restore: list[Callable[[], None]] = []
+        self._pid = os.getpid()
+
+    def add(self, listener: Listener) -> None:
+        """Let ``listener`` hear from now on."""
+        if not self._listeners:
+            self._pid = os.getpid()
+            self._install()
+        self._listeners = [*self._listeners, listener]
+
+    def remove(self, listener: Listener) -> None:
+        """``listener`` hears nothing any more; the last one to go takes the taps out."""
+        if listener not in self._listeners:
+            return
+        self._listeners = [other for other in self._listeners if other is not listener]
+        if not self._listeners:
+            for restore in reversed(self._restore):
+                restore()
+            self._restore.clear()
+
+    def tell(self, where: str, *args: Any) -> None:
+        """Call the method ``where`` of every listener; an error switches that one method off."""
+        if self._pid != os.getpid():  # a forked worker is not the training
+            return
+        for listener in self._listeners:
+            try:
+                getattr(listener, where)(*args)
+            except Exception as error:
+                setattr(listener, where, _nothing)
+                listener.failed(where, error)
+
+    # installation -------------------------------------------------------------------------------------
+
+    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        own = name in vars(owner)
+        replacement = wrap(original)
+        setattr(owner, name, replacement)
+
+        def restore() -> None:
+            if vars(owner).get(name) is not replacement:
+                return  # somebody wrapped us in turn; our wrapper only passes on from now on
+            if own:
+                setattr(owner, name, original)
+            else:
+                delattr(owner, name)
+
+        self._restore.append(restore)
+
+    def _install(self) -> None:
+        tell = self.tell
+
+        def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            tell("before_step", optimizer, _has_closure(args, kwargs))
+
+        def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            tell("after_step", optimizer, _has_closure(args, kwargs))
+
+        for handle in (
+            _optimizer.register_optimizer_step_pre_hook(before),
+            _optimizer.register_optimizer_step_post_hook(after),
+        ):
+            self._restore.append(handle.remove)
+
+        self._replace(torch.autograd, "backward", self._wrap_backward)
+        self._replace(torch.amp.GradScaler, "scale", self._wrap_scale)
+        for name, kind in (("clip_grad_norm_", "norm"), ("clip_grad_value_", "value")):
+            for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+                self._replace(owner, name, functools.partial(self._wrap_clip, kind))
+        for context in (torch.no_grad, torch.inference_mode):
+            self._replace(context, "__enter__", functools.partial(self._wrap_context, "gradients_off", False))
+            self._replace(context, "__exit__", functools.partial(self._wrap_context, "gradients_on", True))
+        self._replace(torch.nn.Module, "train", self._wrap_mode)
+        self._replace(DataLoader, "__iter__", self._wrap_loader)
+        self._replace(torch, "compile", self._wrap_compile)
+
+    def _wrap_backward(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self.tell("before_backward", tensors)
+            return original(tensors, *args, **kwargs)
+
+        return backward
+
+    def _wrap_scale(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            self.tell("loss_scaled", outputs, scaled, scaler)
+            return scaled
+
+        return scale
+
+    def _wrap_clip(self, kind: str, original: Any) -> Any:
+        @functools.wraps(original)
+        def clip(parameters: Any, limit: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(parameters, limit, *args, **kwargs)
+            self.tell("clipped", kind, float(limit), result if isinstance(result, torch.Tensor) else None)
+            return result
+
+        @functools.wraps(original)
+        def clip_by_name(*args: Any, **kwargs: Any) -> Any:
+            for name in ("max_norm", "clip_value"):
+                if name in kwargs:
+                    parameters = args[0] if args else kwargs.pop("parameters")
+                    return clip(parameters, kwargs.pop(name), *args[1:], **kwargs)
+            if "parameters" in kwargs:
+                return clip(kwargs.pop("parameters"), *args, **kwargs)
+            return clip(*args, **kwargs)
+
+        return clip_by_name
+
+    def _wrap_context(self, where: str, last: bool, original: Any) -> Any:
+        @functools.wraps(original)
+        def switch(context: Any, *args: Any) -> Any:
+            mine = not _called_by_torch()
+            if mine and not last:
+                self.tell(where)
+            result = original(context, *args)
+            if mine and last:
+                self.tell(where)
+            return result
+
+        return switch
+
+    def _wrap_mode(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def train(module: torch.nn.Module, mode: bool = True) -> Any:
+            result = original(module, mode)
+            # train() recurses into children through this very method; only the outermost call is news.
+            if sys._getframe(1).f_code is not _TRAIN_CODE:
+                self.tell("mode_set", module, mode)
+            return result
+
+        return train
+
+    def _wrap_loader(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            self.tell("loader_started", loader)
+            return original(loader)
+
+        return __iter__
+
+    def _wrap_compile(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self.tell("compiling", args[0] if args else kwargs.get("model"))
+            return original(*args, **kwargs)
+
+        return compile
+
+
+_TRAIN_CODE = torch.nn.Module.train.__code__
+
+
+def _nothing(*_: Any) -> None:
+    """Stands in for a listener's method that failed."""
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    # the optimizer itself comes first among the positional arguments of a step hook
+    return (len(args) > 1 and callable(args[1])) or callable(kwargs.get("closure"))
+
+
+#: The taps of this process.
+TAPS = Taps()
+
+
+class ForwardTap:
+    """Global forward hooks that are in place only while somebody wants to see forward passes.
+
+    They are global because hooks on a user's modules would be pickled and copied with them, and would push
+    torch's transformer layers off their fast path.
+    """
+
+    def __init__(
+        self,
+        enter: Callable[[torch.nn.Module, Any], None],
+        leave: Callable[[torch.nn.Module, Any, Any], None],
+    ) -> None:
+        self._enter, self._leave = enter, leave
+        self._handles: list[Any] = []
+
+    @property
+    def on(self) -> bool:
+        """Whether the hooks are in place."""
+        return bool(self._handles)
+
+    def open(self) -> None:
+        """Put the hooks in place."""
+        if not self._handles:
+            self._handles = [
+                _module.register_module_forward_pre_hook(self._enter),
+                _module.register_module_forward_hook(self._leave),
+            ]
+
+    def close(self) -> None:
+        """Take them out again."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

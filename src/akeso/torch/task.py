@@ -1,0 +1,257 @@
+"""What is being learned: task, accuracy and the loss of a constant prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from akeso.torch.losses import LossCall
+from akeso.torch.mailbox import Tag
+
+Items = list[tuple[Tag, torch.Tensor]]
+#: Classes up to which whole histograms of the targets are kept.
+_HISTOGRAM = 1024
+#: Predictions and targets that are counted per batch.
+_COUNTED = 4096
+_PROBABILITY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+_CLASS_LOSSES = ("cross_entropy", "nll_loss", "multi_margin_loss")
+_VALUE_LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+
+
+def facts_of(call: LossCall, model_input: torch.Tensor | None) -> dict[str, Any]:
+    """What one training batch says about the task. Reads values: called on the first batches only."""
+    prediction, target = call.prediction, call.target
+    facts: dict[str, Any] = {
+        "loss": call.name,
+        "loss_args": dict(call.arguments),
+        "output_shape": list(prediction.shape),
+        "target_shape": list(target.shape),
+        "target_dtype": str(target.dtype).removeprefix("torch."),
+    }
+    kind, distinct = _target_kind(call, model_input)
+    facts["target_kind"] = kind
+    facts["target_is_integer"] = distinct is not None
+    if distinct is not None:
+        facts["target_distinct"] = distinct
+    units = prediction.shape[1] if prediction.dim() > 1 else 1
+    facts["classes"] = int(units)
+    facts["task"] = _task(call, kind, int(units), model_input)
+    return facts
+
+
+def _target_kind(call: LossCall, model_input: torch.Tensor | None) -> tuple[str, int | None]:
+    target = call.target
+    if not target.is_floating_point() and call.name in _CLASS_LOSSES:
+        return "indices", None
+    if model_input is not None and _same(target, model_input):
+        return "same-as-input", None
+    sample = target.reshape(-1)[:8192]
+    if not target.is_floating_point():
+        sample = sample.float()
+    if not bool(torch.isfinite(sample).all()):
+        return "values", None
+    integers = bool((sample == sample.round()).all())
+    distinct = int(torch.unique(sample).numel()) if integers else None
+    within = bool(((sample >= 0) & (sample <= 1)).all())
+    if integers and within:
+        if target.dim() > 1 and target.shape[1] > 1:
+            rows = target[:1024].reshape(min(len(target), 1024), target.shape[1], -1).float().sum(1)
+            return ("one-hot" if bool((rows == 1).all()) else "binary"), distinct
+        return "binary", distinct
+    if within and target.dim() > 1 and target.shape[1] > 1:
+        rows = target[:1024].reshape(min(len(target), 1024), target.shape[1], -1).float().sum(1)
+        if bool(((rows - 1).abs() < 1e-3).all()):
+            return "probabilities", None
+    return "values", distinct
+
+
+def _same(target: torch.Tensor, model_input: torch.Tensor) -> bool:
+    """Whether the target is the input itself, in whatever shape."""
+    if target.numel() != model_input.numel() or target.numel() < 2 or target.device != model_input.device:
+        return False
+    if target.data_ptr() == model_input.data_ptr():
+        return True
+    return bool(torch.equal(target.reshape(-1)[:4096].float(), model_input.reshape(-1)[:4096].float()))
+
+
+def _task(call: LossCall, kind: str, units: int, model_input: torch.Tensor | None) -> str:
+    if kind == "same-as-input":
+        return "autoencoder"
+    tokens = model_input is not None and not model_input.is_floating_point()
+    if kind == "indices":
+        per_token = (
+            tokens
+            and model_input is not None
+            and call.target.numel() >= model_input.numel() > len(model_input)
+        )
+        if per_token and units > 2:
+            return "language-model"
+        return "binary" if units == 2 else "multiclass"
+    if kind in ("one-hot", "probabilities"):
+        return "binary" if units == 2 and kind == "one-hot" else "multiclass"
+    if kind == "binary":
+        if call.prediction.dim() > 2 or (
+            units > 8 and call.name in _PROBABILITY_LOSSES and _image_like(call)
+        ):
+            return "multilabel"
+        return "binary" if units == 1 else "multilabel"
+    if call.name in _PROBABILITY_LOSSES:
+        return "multilabel" if units > 1 else "binary"
+    return "regression" if call.name in _VALUE_LOSSES or call.name.endswith("nll_loss") else "unknown"
+
+
+def _image_like(call: LossCall) -> bool:
+    return call.prediction.dim() > 2
+
+
+def hits(call: LossCall, target_kind: str) -> tuple[torch.Tensor, int | torch.Tensor, torch.Tensor] | None:
+    """Right predictions, number of predictions and predicted classes; ``None`` where that makes no sense.
+
+    Reads no values, so that nothing waits for the device.
+    """
+    prediction, target = call.prediction, call.target
+    if call.name in _CLASS_LOSSES and prediction.dim() > 1:
+        predicted = prediction.argmax(1)
+        wanted = (
+            target.argmax(1) if target.is_floating_point() and target.shape == prediction.shape else target
+        )
+        if predicted.shape != wanted.shape:
+            return None
+        counted = wanted != call.ignore_index
+        return ((predicted == wanted) & counted).sum(), counted.sum(), predicted
+    if prediction.shape != target.shape:
+        if prediction.numel() != target.numel():
+            return None
+        target = target.reshape(prediction.shape)
+    if target_kind in ("one-hot", "probabilities") and prediction.dim() > 1 and prediction.shape[1] > 1:
+        predicted = prediction.argmax(1)
+        right = predicted == target.argmax(1)
+        return right.sum(), right.numel(), predicted
+    if target_kind == "binary":
+        edge = 0.0 if call.name.endswith("logits") else 0.5
+        predicted = prediction > edge
+        right = predicted == (target > 0.5)
+        return right.sum(), right.numel(), predicted
+    return None
+
+
+def _counts(classes: torch.Tensor, length: int) -> torch.Tensor:
+    """How often each class occurs. ``bincount`` would wait for the device; this does not."""
+    flat = classes.reshape(-1)
+    if flat.numel() > _COUNTED:
+        flat = flat[:: math.ceil(flat.numel() / _COUNTED)]
+    return (flat.unsqueeze(1) == torch.arange(length, device=flat.device)).sum(0)
+
+
+def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
+    """The readings of one training batch: ranges, spread, accuracy, targets."""
+    items: Items = []
+    prediction = call.prediction.float() if call.prediction.is_floating_point() else call.prediction
+    if prediction.numel() > 1:
+        low, high = torch.aminmax(prediction)
+        var, mean = torch.var_mean(prediction, correction=0)
+        items += [("output_min", low), ("output_max", high), ("output_var", var), ("output_mean", mean)]
+        if prediction.dim() > 0 and len(prediction) > 1:
+            items.append(("output_between", prediction.var(0, correction=0).mean()))
+    target = call.target
+    if target.is_floating_point():
+        part = target.float()
+        items.append(("target_nonfinite", (~torch.isfinite(part)).float().mean()))
+        if part.numel() > 1:
+            low, high = torch.aminmax(part)
+            var, mean = torch.var_mean(part, correction=0)
+            items += [("target_min", low), ("target_max", high), ("target_var", var), ("target_mean", mean)]
+            columns = (
+                part.reshape(len(part), -1)[:, :256].double() if part.dim() else part.reshape(1, 1).double()
+            )
+            items += [
+                ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
+                ("target_part", columns[:16].reshape(-1)[:256]),
+            ]  # fmt: skip
+    if histogram and not target.is_floating_point():
+        items.append(("target_counts", _counts(target, histogram)))
+    found = hits(call, target_kind)
+    if found is not None:
+        right, total, predicted = found
+        items.append(("right", right))
+        items.append(("total", total if isinstance(total, torch.Tensor) else torch.tensor(total)))
+        length = 2 if predicted.dtype == torch.bool else histogram or int(call.prediction.shape[1])
+        if 2 <= length <= _HISTOGRAM and predicted.numel():
+            counts = _counts(predicted.to(torch.int64), length)
+            items.append(("predicted_most", counts.max() / counts.sum()))
+    return items
+
+
+def histogram_size(call: LossCall) -> int:
+    """Length of the target histogram to keep, 0 where a histogram makes no sense."""
+    if call.target.is_floating_point() or call.name not in _CLASS_LOSSES or call.prediction.dim() < 2:
+        return 0
+    units = int(call.prediction.shape[1])
+    return units if units <= _HISTOGRAM else 0
+
+
+class TargetAccount:
+    """What the targets of all sampled batches say together: class shares, spread, a constant's loss."""
+
+    def __init__(self) -> None:
+        self.counts: list[float] = []
+        self._sum: list[float] = []
+        self._squares: list[float] = []
+        self._rows = 0.0
+        self._values: list[float] = []
+
+    def add(self, delivery: dict[Any, Any], rows: int) -> None:
+        """Take in what :func:`batch_items` sent."""
+        counts = delivery.get("target_counts")
+        if counts is not None:
+            self.counts = (
+                [a + b for a, b in zip(self.counts, counts, strict=True)] if self.counts else list(counts)
+            )
+        sums = delivery.get("target_sum")
+        if sums is not None and all(map(math.isfinite, sums)):
+            if len(self._sum) != len(sums):
+                self._sum, self._squares, self._rows = [0.0] * len(sums), [0.0] * len(sums), 0.0
+            self._sum = [a + b for a, b in zip(self._sum, sums, strict=True)]
+            self._squares = [a + b for a, b in zip(self._squares, delivery["target_squares"], strict=True)]
+            self._rows += rows
+            self._values = (self._values + list(delivery["target_part"]))[-4096:]
+
+    @property
+    def top_share(self) -> float | None:
+        """Share of the most frequent class."""
+        total = sum(self.counts)
+        return max(self.counts) / total if total else None
+
+    def baseline(self, loss: str, smoothing: float = 0.0, weights: Sequence[float] = ()) -> float | None:
+        """Mean loss of the best constant prediction under ``loss``."""
+        if loss in ("cross_entropy", "nll_loss") and self.counts:
+            counts = self.counts
+            if len(weights) == len(counts):
+                counts = [count * weight for count, weight in zip(counts, weights, strict=True)]
+            total = sum(counts)
+            if not total:
+                return None
+            shares = [(1 - smoothing) * count / total + smoothing / len(counts) for count in counts]
+            return -sum(share * math.log(share) for share in shares if share > 0)
+        if not self._rows:
+            return None
+        means = [s / self._rows for s in self._sum]
+        if loss in _PROBABILITY_LOSSES:
+            if any(mean < 0 or mean > 1 for mean in means):
+                return None
+            return sum(_entropy(mean) for mean in means) / len(means)
+        if loss == "mse_loss":
+            return sum(
+                max(q / self._rows - m * m, 0.0) for q, m in zip(self._squares, means, strict=True)
+            ) / len(means)
+        if loss == "l1_loss" and len(means) == 1 and self._values:
+            middle = sorted(self._values)[len(self._values) // 2]
+            return sum(abs(value - middle) for value in self._values) / len(self._values)
+        return None
+
+
+def _entropy(share: float) -> float:
+    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)

@@ -1,0 +1,177 @@
+"""The watch: one object per watched training, from taps to history, journal and diagnoses."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput
+from akeso.examination import Examination, examine
+from akeso.history import History
+from akeso.journal import JournalWriter
+from akeso.torch.naming import is_compiled
+from akeso.torch.probe import Probe
+from akeso.torch.taps import TAPS
+
+Models = nn.Module | Iterable[nn.Module]
+Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
+
+
+class Watch:
+    """A training that is being watched.
+
+    Made by :func:`watch`; ends with :meth:`close`, at the end of a ``with`` block, or with the process.
+    """
+
+    def __init__(self, probe: Probe, profile: str | Path) -> None:
+        self._probe = probe
+        self._profile = profile
+        self._examined: tuple[tuple[int, int], Examination] | None = None
+        self._closed = False
+        TAPS.add(probe)
+        atexit.register(self.close)  # also keeps a watch alive that was started as a bare line
+
+    @property
+    def history(self) -> History:
+        """All readings so far."""
+        self._probe.catch_up()
+        return self._probe.history
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps seen so far."""
+        return self._probe.step
+
+    @property
+    def overhead(self) -> float:
+        """Share of the training time that watching has taken, as measured by the watch itself."""
+        return self._probe.cadence.overhead
+
+    @property
+    def examination(self) -> Examination:
+        """The verdict on the history so far; made anew when there is more to judge."""
+        history = self.history
+        state = (history.steps, len(history.events))
+        if self._examined is None or self._examined[0] != state:
+            self._examined = (state, examine(history, self._profile))
+        return self._examined[1]
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What is wrong, roots first; empty for a healthy run."""
+        return self.examination.diagnoses
+
+    def close(self) -> None:
+        """Stop watching, leave torch as it was, end the journal. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        TAPS.remove(self._probe)
+        self._probe.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<akeso watch: {self.steps} steps, {self.overhead:.1%} overhead>"
+
+
+def _listed(kind: Any, given: Any, what: str) -> list[Any]:
+    if given is None:
+        return []
+    found = [given] if isinstance(given, kind) else list(given) if isinstance(given, Iterable) else [given]
+    for item in found:
+        if not isinstance(item, kind):
+            raise BadInput(
+                f"akeso.watch needs {what}, or several of them; got {type(item).__name__}. "
+                "Pass the model first and the optimizer second: akeso.watch(model, optimizer)"
+            )
+    return found
+
+
+def watch(
+    model: Models | None = None,
+    optimizer: Optimizers | None = None,
+    *,
+    run: str | Path | None = None,
+    budget: float = 0.01,
+    profile: str | Path = "akeso",
+    planned_steps: int | None = None,
+    statistics: bool = False,
+    on_finding: Callable[[Diagnosis], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    rank: int = 0,
+) -> Watch:
+    """Watch a training loop from here on.
+
+    Args:
+        model: The model or models; without any, every model of the process that an optimizer trains.
+        optimizer: The optimizer or optimizers; without any, those that hold parameters of the models.
+        run: Folder for the journal; without one, readings are kept in memory only.
+        budget: Share of the training time that watching may take.
+        profile: Detectors and thresholds: ``"akeso"``, ``"autotrainer"``, ``"bttackler"`` or a file.
+        planned_steps: Length of the training, when known, in optimizer steps.
+        statistics: Also record BTTackler's ten statistics of every gradient and weight.
+        on_finding: Called once per problem as soon as it is known.
+        say: Where akeso reports trouble of its own; standard error by default.
+        rank: Which of several processes this is.
+
+    Example:
+        >>> import torch, akeso
+        >>> model = torch.nn.Linear(2, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> with akeso.watch(model, optimizer) as watch:
+        ...     for _ in range(30):
+        ...         x = torch.randn(16, 2)
+        ...         loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
+        ...         optimizer.zero_grad()
+        ...         loss.backward()
+        ...         optimizer.step()
+        >>> watch.diagnoses
+        ()
+    """
+    models = _listed(nn.Module, model, "a torch.nn.Module")
+    optimizers = _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")
+    if not 0 < budget <= 1:
+        raise BadInput(
+            f"budget is the share of the training time that watching may take, in (0, 1]; got {budget}"
+        )
+    examine(History(), profile)  # a profile that cannot be used is said now, not at the end of a long run
+    probe = Probe(
+        models,
+        optimizers,
+        adopt=not models,
+        budget=budget,
+        profile=profile,
+        planned_steps=planned_steps,
+        statistics=statistics,
+        journal=JournalWriter(Path(run), rank=rank) if run is not None else None,
+        on_finding=on_finding,
+        say=say or _to_stderr,
+    )
+    if any(is_compiled(root) for root in models):
+        probe.compiling(None)
+    return Watch(probe, profile)
+
+
+def watch_everything(**options: Any) -> Watch:
+    """Watch every model and optimizer of this process; what ``akeso run`` does before a script starts."""
+    return watch(None, None, **options)
+
+
+def _to_stderr(message: str) -> None:
+    print(f"akeso: {message}", file=sys.stderr)

@@ -1,0 +1,212 @@
+"""Watching changes no bit, leaves nothing behind, and sees what there is to see."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.modules import module as torch_module
+from torch.optim import optimizer as torch_optimizer
+
+import akeso
+from akeso.errors import BadInput
+from tests.torch.loops import LOOPS, STEPS, Small
+
+
+def _state_of_torch() -> list[object]:
+    return [
+        torch.autograd.backward, torch.no_grad.__enter__, torch.no_grad.__exit__, torch.nn.Module.train,
+        torch.utils.data.DataLoader.__iter__, torch.compile, torch.nn.utils.clip_grad_norm_,
+        torch.amp.GradScaler.scale, dict(torch_module._global_forward_hooks),
+        dict(torch_module._global_forward_pre_hooks), dict(torch_optimizer._global_optimizer_pre_hooks),
+        dict(torch_optimizer._global_optimizer_post_hooks), torch.overrides._get_current_function_mode_stack(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_same_bits_with_and_without_and_nothing_left_behind(name: str, tmp_path) -> None:
+    torch._dynamo.reset()
+    before = _state_of_torch()
+    torch.manual_seed(0)
+    alone = LOOPS[name]()
+    drawn = torch.get_rng_state()
+    said: list[str] = []
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with akeso.watch(run=tmp_path, say=said.append) as watch:
+        watched = LOOPS[name]()
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert len(alone) == len(watched)
+    assert all(torch.equal(a, b) for a, b in zip(alone, watched, strict=True))
+    assert _state_of_torch() == before
+    assert said == []
+    assert not watch.history.events_of("probe-off")
+
+
+def _watched(name: str) -> akeso.Watch:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with akeso.watch() as watch:
+        LOOPS[name]()
+    return watch
+
+
+def test_steps_are_counted_by_optimizer_steps() -> None:
+    assert _watched("plain").steps == STEPS
+    assert _watched("accumulation").steps == STEPS
+    assert _watched("lbfgs").steps == 8
+    assert abs(_watched("gan").steps - STEPS) <= 1
+    assert abs(_watched("sparse").steps - STEPS) <= 1
+
+
+def test_loss_of_every_step_is_recorded() -> None:
+    history = _watched("plain").history
+    assert history.series("loss").steps.tolist() == list(range(STEPS))
+
+
+def test_a_scaled_loss_is_recorded_unscaled() -> None:
+    assert _watched("autocast_and_scaler").history.series("loss").values.max() < 5
+
+
+def test_several_optimizers_have_losses_of_their_own() -> None:
+    history = _watched("gan").history
+    assert history.scopes("loss") == ["", "1"]
+    assert len(history.facts["optimizers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "loss", "activation"),
+    [
+        ("plain", "binary", "cross_entropy", "none"),
+        ("frozen_unused_tied", "language-model", "cross_entropy", "none"),
+        ("recurrent", "binary", "binary_cross_entropy", "sigmoid"),
+        ("compiled", "binary", "cross_entropy", None),
+    ],
+)
+def test_task_and_loss_are_known_without_asking(name: str, task: str, loss: str, activation: str | None) -> None:
+    facts = _watched(name).history.facts
+    assert (facts.get("task"), facts.get("loss")) == (task, loss)
+    assert facts.get("output_activation") == activation
+
+
+def test_validation_is_seen_with_its_accuracy_and_loss() -> None:
+    history = _watched("validated").history
+    assert history.series("val_accuracy").steps.tolist() == [5, 11, 17, 23]
+    assert len(history.series("val_loss")) == 4
+    events = history.events_of("evaluation")
+    assert [event.data["samples"] for event in events] == [96] * 4
+    assert not any(event.data["training_mode"] for event in events)
+    assert [event.step for event in history.events_of("epoch")] == [0, 6, 12, 18]
+
+
+def test_activations_written_as_functions_are_sites() -> None:
+    history = _watched("plain").history
+    assert history.facts["activations"] == {"relu": "ReLU", "tanh": "Tanh"}
+    assert {"relu", "tanh", "first", "last"} <= set(history.scopes("act_std"))
+    assert history.scopes("act_dead") == ["relu"]
+    assert history.scopes("act_saturated") == ["tanh"]
+
+
+def test_parameters_that_get_no_gradient_are_events_and_frozen_ones_are_not() -> None:
+    events = _watched("frozen_unused_tied").history.events_of("detached")
+    assert {event.scope: event.data["reason"] for event in events} == {
+        "unused.weight": "no-grad",
+        "unused.bias": "no-grad",
+    }
+
+
+def test_stale_gradients_are_an_event() -> None:
+    model, x = Small(), torch.randn(32, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+            optimizer.step()
+    assert watch.history.events_of("stale-gradient")
+    assert not _watched("accumulation").history.events_of("stale-gradient")
+    assert not _watched("gan").history.events_of("stale-gradient")
+
+
+def test_clipping_is_seen_with_the_norm_before_it() -> None:
+    history = _watched("clipping").history
+    assert history.events_of("clip")[0].data == {"limit": 0.1, "kind": "norm"}
+    raw, applied = history.series("grad_norm_raw").values, history.series("grad_norm").values
+    assert (applied <= 0.1001).all()
+    assert (raw >= applied - 1e-6).all()
+
+
+def test_a_target_that_is_spread_over_the_output_is_an_event() -> None:
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    x = torch.randn(16, 3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            ((model(x) - x.sum(1)) ** 2).mean().backward()
+            optimizer.step()
+    event = watch.history.events_of("broadcast")[0]
+    assert event.data == {"output": [16, 1], "target": [16], "result": [16, 16]}
+
+
+def test_the_first_module_that_turned_non_finite_is_named() -> None:
+    class Log(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor, broken: bool) -> torch.Tensor:
+            x = self.first(x)
+            return self.second(torch.log(x * 0 - 1) if broken else x)
+
+    model = Log()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(16, 3)
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(12):
+            optimizer.zero_grad()
+            model(x, step == 10).mean().backward()
+            optimizer.step()
+    event = watch.history.events_of("non-finite")[0]
+    assert event.step == 10
+    assert event.data["what"] == "activation"
+    assert event.data["operation"] == "log"
+    assert event.data["module"] == "first"
+
+
+def test_an_error_inside_akeso_is_said_once_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    model = Small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    watch = akeso.watch(model, optimizer, say=said.append)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(watch._probe._batches, "read", broken)
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).mean().backward()
+        optimizer.step()
+    watch.close()
+    assert watch.steps == 10
+    assert len(said) == 1
+    assert "planted" in said[0]
+
+
+def test_what_is_no_model_is_refused_with_the_reason() -> None:
+    with pytest.raises(BadInput, match="got int"):
+        akeso.watch(3)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="budget"):
+        akeso.watch(Small(), budget=0)
+
+
+def test_the_ten_statistics_are_kept_on_request() -> None:
+    model = Small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with akeso.watch(model, optimizer, statistics=True) as watch:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 6)).mean().backward()
+            optimizer.step()
+    for statistic in ("mean", "var", "median", "q1", "q3", "min", "max", "skew", "kurtosis", "zero"):
+        for kind in ("grad", "weight"):
+            assert len(watch.history.series(f"{kind}_{statistic}", "first.weight")) == 3
