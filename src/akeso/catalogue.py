@@ -1,0 +1,453 @@
+"""The problems akeso knows: what each is, how it is recognised, what helps, and which causes which.
+
+>>> PROBLEMS["vanishing-gradient"].title
+'Vanishing gradient'
+>>> sorted(causes_of("non-finite"))[:3]
+['abnormal-data', 'exploding-gradient', 'improper-loss']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from akeso.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem in plain words.
+
+    ``root_rank`` says how near to the user's own code the problem lies: of two problems that were seen with
+    the same certainty, the one with the lower rank is named first.
+    """
+
+    name: str
+    title: str
+    what: str
+    how_recognised: str
+    helps: tuple[str, ...]
+    root_rank: int
+    causes: tuple[str, ...] = ()
+
+
+_ALL: Final = (
+    Problem(
+        "shape-broadcast",
+        "Targets broadcast against outputs",
+        "Outputs and targets have different shapes that happen to be compatible, so that every prediction is "
+        "compared with every target and the model learns little but the mean.",
+        "The shapes given to the loss differ and their combination is larger than either.",
+        (
+            "Give outputs and targets the same shape: `output.squeeze(-1)` or `target.unsqueeze(-1)`.",
+            "Assert `output.shape == target.shape` before the loss.",
+        ),
+        0,
+        ("constant-prediction", "slow-convergence", "unlearnable-labels", "vanishing-gradient", "dying-relu"),
+    ),
+    Problem(
+        "missing-zero-grad",
+        "Gradients are never cleared",
+        "Gradients of earlier steps are still there when the next ones are added, so every step "
+        "follows the sum "
+        "of all gradients so far.",
+        "Gradients were not zero at the first backward pass after an optimizer step.",
+        (
+            "Call `optimizer.zero_grad()` once per step, before `loss.backward()`.",
+            "When accumulating on purpose, clear the gradients right after `optimizer.step()`.",
+        ),
+        1,
+        (
+            "exploding-gradient",
+            "learning-rate-too-high",
+            "oscillating-loss",
+            "non-finite",
+            "dying-relu",
+            "saturated-activation",
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+        ),
+    ),
+    Problem(
+        "parameters-not-trained",
+        "Parameters that never change",
+        "Parameters that are meant to learn are not in the optimizer, are cut off from the loss, or get no "
+        "gradient although their neighbours do.",
+        "A trainable parameter got no gradient, or was never changed, while others were.",
+        (
+            "Pass all parameters that should learn to the optimizer, also those made after it was created.",
+            "Look for `.detach()`, `.data`, `.item()`, `torch.no_grad()` or NumPy on the way to the loss.",
+            "Set `requires_grad_(False)` on what is frozen on purpose.",
+        ),
+        2,
+        ("slow-convergence", "constant-prediction", "unlearnable-labels", "vanishing-gradient"),
+    ),
+    Problem(
+        "wrong-mode",
+        "Model in the wrong mode",
+        "Dropout and batch normalisation behave differently in training and evaluation, and the "
+        "model was in the "
+        "wrong one of the two modes.",
+        "An evaluation ran in training mode, or training steps in evaluation mode, with such layers present.",
+        (
+            "Call `model.eval()` before evaluating and `model.train()` before training goes on.",
+            "Switch back at the start of every epoch, not once before the loop.",
+        ),
+        3,
+        ("overfitting", "slow-convergence", "oscillating-loss", "exploding-gradient"),
+    ),
+    Problem(
+        "improper-output-activation",
+        "Output activation does not fit",
+        "The last activation does not fit the loss or cannot reach the targets: a second softmax before "
+        "cross-entropy, a sigmoid for unbounded values, a ReLU before logits.",
+        "What the loss was given lies in a range in which the loss cannot become small.",
+        (
+            "Give raw logits to `cross_entropy` and `binary_cross_entropy_with_logits`.",
+            "Use no activation on the output of a regression, or scale the targets into its range.",
+            "Give `nll_loss` the output of `log_softmax`, one output unit a sigmoid instead of a softmax.",
+        ),
+        4,
+        (
+            "slow-convergence",
+            "constant-prediction",
+            "unlearnable-labels",
+            "vanishing-gradient",
+            "dying-relu",
+            "saturated-activation",
+            "non-finite",
+            "oscillating-loss",
+            "learning-rate-too-low",
+            "exploding-gradient",
+            "overfitting",
+            "class-imbalance",
+        ),
+    ),
+    Problem(
+        "improper-loss",
+        "Loss does not fit the task",
+        "The loss measures something else than the task needs, or is given targets it is not made for.",
+        "The kind of targets does not go with the loss: class indices under a squared error, values outside "
+        "[0, 1] under a binary cross-entropy, one output unit under a cross-entropy over classes.",
+        (
+            "One of K classes: `cross_entropy` on logits. Yes or no: `binary_cross_entropy_with_logits`.",
+            "Values: `mse_loss`, `l1_loss` or `huber_loss`.",
+        ),
+        4,
+        (
+            "slow-convergence",
+            "constant-prediction",
+            "unlearnable-labels",
+            "vanishing-gradient",
+            "exploding-gradient",
+            "dying-relu",
+            "non-finite",
+            "oscillating-loss",
+            "learning-rate-too-low",
+            "learning-rate-too-high",
+            "saturated-activation",
+            "overfitting",
+            "class-imbalance",
+        ),
+    ),
+    Problem(
+        "abnormal-data",
+        "Inputs or targets out of scale",
+        "Inputs or targets are not prepared: raw pixels, features or targets on wildly different scales, "
+        "outliers, constants, missing values.",
+        "The ranges of the first batches, together with a training that suffers from them.",
+        (
+            "Standardise inputs with mean and deviation of the training set (pixels: divide by 255).",
+            "Standardise regression targets, and undo it when predicting.",
+            "Impute or drop missing values; clip outliers.",
+        ),
+        5,
+        (
+            "exploding-gradient",
+            "vanishing-gradient",
+            "non-finite",
+            "dying-relu",
+            "saturated-activation",
+            "oscillating-loss",
+            "learning-rate-too-high",
+            "learning-rate-too-low",
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+            "overfitting",
+        ),
+    ),
+    Problem(
+        "poor-initialisation",
+        "Poor initial weights",
+        "Initial weights are all alike, far too small or far too large for the width of their layers.",
+        "The deviation of the initial weights against 1/sqrt(inputs of the layer), with a training "
+        "that suffers.",
+        (
+            "Use the layers' default initialiser, or He (ReLU) and Glorot (tanh, sigmoid) initialisers.",
+            "Never fill weight matrices with one constant; biases may be zero.",
+        ),
+        6,
+        (
+            "vanishing-gradient",
+            "exploding-gradient",
+            "dying-relu",
+            "saturated-activation",
+            "non-finite",
+            "oscillating-loss",
+            "learning-rate-too-high",
+            "learning-rate-too-low",
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+        ),
+    ),
+    Problem(
+        "over-regularised",
+        "Regularisation drowns the signal",
+        "Weight decay, a penalty or dropout is so strong that the weights shrink instead of learning.",
+        "Weights shrink or the penalty dominates while the loss stays near that of a constant prediction.",
+        (
+            "Lower weight decay (1e-4 … 1e-2) or the penalty's factor; dropout at most 0.5.",
+            "Exclude biases and normalisation layers from weight decay.",
+        ),
+        7,
+        (
+            "vanishing-gradient",
+            "constant-prediction",
+            "slow-convergence",
+            "dying-relu",
+            "unlearnable-labels",
+            "oscillating-loss",
+        ),
+    ),
+    Problem(
+        "learning-rate-too-high",
+        "Learning rate too high",
+        "Steps are so long that they overshoot: the loss rises, jumps about or diverges.",
+        "Large changes of the weights per step together with a loss that does not fall from there on.",
+        (
+            "Divide the learning rate by 10 until the loss falls smoothly.",
+            "Warm the learning rate up over the first steps; clip the gradient norm.",
+        ),
+        8,
+        (
+            "exploding-gradient",
+            "oscillating-loss",
+            "dying-relu",
+            "saturated-activation",
+            "non-finite",
+            "vanishing-gradient",
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+            "overfitting",
+        ),
+    ),
+    Problem(
+        "exploding-gradient",
+        "Exploding gradient",
+        "Gradients grow from layer to layer on their way back, so that the first layers are thrown about.",
+        "Gradients of early layers are many times those of late ones from the first steps on, or "
+        "grow without "
+        "bound, and the training suffers.",
+        (
+            "Clip the gradient norm (`torch.nn.utils.clip_grad_norm_(…, 1.0)`).",
+            "Normalise activations (batch or layer normalisation), use residual connections.",
+            "Use the default initialiser; a bounded or smoother activation in recurrent layers.",
+        ),
+        9,
+        (
+            "non-finite",
+            "dying-relu",
+            "saturated-activation",
+            "oscillating-loss",
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+        ),
+    ),
+    Problem(
+        "vanishing-gradient",
+        "Vanishing gradient",
+        "The signal or its gradient shrinks from layer to layer until early layers no longer learn.",
+        "Gradients of early layers are a tiny share of those of late ones, or the activations of "
+        "late layers no "
+        "longer depend on the sample, and the loss does not get away from that of a constant prediction.",
+        (
+            "Use ReLU, LeakyReLU, SELU or GELU instead of sigmoid and tanh.",
+            "Add batch or layer normalisation, or residual connections; use fewer layers.",
+            "Use He or Glorot initialisation.",
+        ),
+        12,
+        ("constant-prediction", "slow-convergence", "unlearnable-labels", "learning-rate-too-low"),
+    ),
+    Problem(
+        "dying-relu",
+        "Dying ReLU",
+        "Many units give zero for every sample; they get no gradient and never come back.",
+        "The share of units that were zero for all samples over many batches, in layers where that "
+        "can happen, "
+        "while the training suffers.",
+        (
+            "Lower the learning rate; warm it up.",
+            "Use LeakyReLU, ELU or GELU; He initialisation with zero or small positive biases.",
+            "Add batch normalisation before the activation.",
+        ),
+        10,
+        ("constant-prediction", "slow-convergence", "vanishing-gradient", "unlearnable-labels"),
+    ),
+    Problem(
+        "saturated-activation",
+        "Saturated activations",
+        "Most units of a sigmoid or tanh sit on its flat parts, where the gradient is nearly zero.",
+        "The share of activations on the flat parts, while the training suffers.",
+        (
+            "Scale the inputs and the initial weights down; normalise before the activation.",
+            "Use a non-saturating activation.",
+        ),
+        11,
+        ("vanishing-gradient", "constant-prediction", "slow-convergence", "unlearnable-labels"),
+    ),
+    Problem(
+        "class-imbalance",
+        "One class drowns the others",
+        "Nearly all samples belong to one class, and the model answers with it whatever it is shown.",
+        "The share of the most frequent class, and predictions that have collapsed on it.",
+        (
+            "Weight the classes in the loss (`weight=`, `pos_weight=`) or sample them evenly.",
+            "Judge by balanced accuracy, F1 or average precision instead of accuracy.",
+        ),
+        13,
+        ("constant-prediction", "slow-convergence", "unlearnable-labels"),
+    ),
+    Problem(
+        "learning-rate-too-low",
+        "Learning rate too low",
+        "Steps are so short that the weights hardly change in the whole run.",
+        "The summed change of the weights over the run is a small share of the weights, and the loss falls "
+        "steadily but far too slowly, or not at all.",
+        (
+            "Multiply the learning rate by 10 until the loss falls quickly.",
+            "Use an adaptive optimizer (Adam 1e-3) or momentum.",
+        ),
+        14,
+        ("slow-convergence", "constant-prediction", "unlearnable-labels"),
+    ),
+    Problem(
+        "non-finite",
+        "Values that are not finite",
+        "NaN or infinity in the loss, the gradients, the weights or the activations.",
+        "Seen in the step in which it appeared, with the first module.",
+        (
+            "Look at what precedes: unscaled inputs, a learning rate too high, log or division "
+            "without epsilon.",
+            "Clip the gradient norm; keep loss and softmax in float32.",
+        ),
+        15,
+        (
+            "constant-prediction",
+            "slow-convergence",
+            "oscillating-loss",
+            "unlearnable-labels",
+            "no-more-gain",
+        ),
+    ),
+    Problem(
+        "unlearnable-labels",
+        "Labels carry no signal",
+        "Inputs and labels do not belong together: shuffled, mismatched or random labels.",
+        "The loss stays at that of a constant prediction, or only training samples are memorised, while the "
+        "network itself looks well.",
+        (
+            "Check that inputs and labels are paired: look at samples after all shuffling and batching.",
+            "See whether a simple model beats a constant prediction on held-out data.",
+        ),
+        17,
+        ("constant-prediction", "slow-convergence", "overfitting", "no-more-gain"),
+    ),
+    Problem(
+        "oscillating-loss",
+        "Oscillating loss",
+        "The loss swings without settling.",
+        "Swings of the loss that are large against its level, are not explained by the size of the "
+        "batch and do "
+        "not die down.",
+        (
+            "Lower the learning rate or let it decay; use momentum 0.9 or Adam.",
+            "Use larger batches; shuffle the training data.",
+        ),
+        16,
+        ("slow-convergence", "constant-prediction", "unlearnable-labels"),
+    ),
+    Problem(
+        "constant-prediction",
+        "The model answers the same to everything",
+        "The output does not depend on the input.",
+        "The output does not vary between samples, and the loss is that of the best constant.",
+        (
+            "Look for what cuts the input off: dead or saturated units, a detached tensor, a wrong shape.",
+            "See whether the model can learn one batch by heart.",
+        ),
+        18,
+        ("slow-convergence",),
+    ),
+    Problem(
+        "slow-convergence",
+        "Slow convergence",
+        "The loss falls too slowly to get anywhere in the planned steps, or not at all.",
+        "The progress so far and its pace against the distance that is left.",
+        (
+            "Raise the learning rate or use an adaptive optimizer; add momentum.",
+            "Normalise inputs and activations; train longer when the loss still falls steadily.",
+        ),
+        19,
+        (),
+    ),
+    Problem(
+        "overfitting",
+        "Overfitting",
+        "The model goes on to fit its training samples while it gets worse on others.",
+        "Validation got clearly worse than its best while the training loss still fell.",
+        (
+            "Stop at the best validation result, and keep that model.",
+            "More data, augmentation, weight decay, dropout or a smaller model.",
+        ),
+        20,
+        (),
+    ),
+    Problem(
+        "data-leakage",
+        "Results too good to be true",
+        "What should be predicted may be contained in the input, or validation samples in the training set.",
+        "Validation is as good as perfect from the start, or clearly better than training without a reason.",
+        (
+            "Check that the target is not among the inputs and that no sample is in both sets.",
+            "Split before augmenting, windowing or normalising.",
+        ),
+        21,
+        (),
+    ),
+    Problem(
+        "no-more-gain",
+        "No more gain",
+        "Training goes on but nothing gets better any more. This is harmless.",
+        "The loss has not improved beyond its noise over the last part of the run.",
+        ("Stop here, or lower the learning rate and go on.",),
+        22,
+        (),
+    ),
+)
+
+#: Every problem by name.
+PROBLEMS: Final[dict[str, Problem]] = {problem.name: problem for problem in _ALL}
+
+
+def causes_of(name: str) -> frozenset[str]:
+    """The problems that may directly cause the named one."""
+    if name not in PROBLEMS:
+        raise BadInput(
+            f"there is no problem named {name!r}; the known ones are: {', '.join(sorted(PROBLEMS))}"
+        )
+    return frozenset(problem.name for problem in _ALL if name in problem.causes)

@@ -1,0 +1,49 @@
+"""Detectors: pure functions from a history to symptoms, one file per family of problems."""
+
+from __future__ import annotations
+
+from akeso.detectors import autotrainer, bttackler
+from akeso.detectors._base import Detector
+from akeso.detectors.activations import DyingRelu, SaturatedActivation
+from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ParametersNotTrained, ShapeBroadcast, WrongMode
+from akeso.detectors.data import AbnormalData, ClassImbalance, UnlearnableLabels
+from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
+from akeso.detectors.initialisation import PoorInitialisation
+from akeso.detectors.progress import ConstantPrediction, NoMoreGain, OscillatingLoss, SlowConvergence
+from akeso.detectors.rates import LearningRateTooHigh, LearningRateTooLow, OverRegularised
+from akeso.detectors.task import ImproperLoss, ImproperOutputActivation
+from akeso.detectors.validation import DataLeakage, Overfitting
+
+__all__ = ["DETECTORS", "Detector"]
+
+_CLASSES: tuple[type[Detector], ...] = (
+    AbnormalData,
+    ClassImbalance,
+    ConstantPrediction,
+    DataLeakage,
+    DyingRelu,
+    ExplodingGradient,
+    ImproperLoss,
+    ImproperOutputActivation,
+    LearningRateTooHigh,
+    LearningRateTooLow,
+    MissingZeroGrad,
+    NoMoreGain,
+    NonFinite,
+    OscillatingLoss,
+    OverRegularised,
+    Overfitting,
+    ParametersNotTrained,
+    PoorInitialisation,
+    SaturatedActivation,
+    ShapeBroadcast,
+    SlowConvergence,
+    UnlearnableLabels,
+    VanishingGradient,
+    WrongMode,
+    *autotrainer.RULES,
+    *bttackler.INDICATORS,
+)
+
+#: Every detector class by the name under which profiles know it.
+DETECTORS: dict[str, type[Detector]] = {detector.name: detector for detector in _CLASSES}

@@ -1,0 +1,105 @@
+"""Units that are dead or stuck on the flat parts of their activation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import standing
+from akeso.diagnosis import Symptom
+from akeso.history import History
+
+
+def _levels(
+    history: History, signal: str, sites: list[str], window: network.Window
+) -> list[tuple[str, float]]:
+    found = [(site, network.typical(history, signal, site, window)) for site in sites]
+    return [(site, value) for site, value in found if math.isfinite(value)]
+
+
+@dataclass(frozen=True)
+class DyingRelu(Detector):
+    """Most units of a layer that can die are zero for every sample, and the training suffers."""
+
+    name: ClassVar[str] = "dying-relu"
+    min_steps: int = 20
+    blocked: float = 0.95
+    dead: float = 0.7
+    remaining: float = 0.8
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or not stand.suffers(self.remaining):
+            return
+        window = network.recent(history, 0.2, 10)
+        levels = _levels(history, "act_dead", network.sites(history, "act_dead", "relu", "threshold"), window)
+        if not levels:
+            return
+        site, worst = max(levels, key=lambda pair: pair[1])
+        overall = float(np.mean([value for _, value in levels]))
+        if worst < self.blocked and overall < self.dead:
+            return
+        series = history.series("act_dead", site).finite()
+        step = curves.first_step_where(
+            series, np.asarray(series.values >= min(worst, self.blocked) - 1e-9, float)
+        )
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.97, 0.6 + 0.35 * max(worst, overall) ** 4),
+            step,
+            site,
+            {
+                "dead_units_worst": round(worst, 4),
+                "dead_units_overall": round(overall, 4),
+                **stand.evidence(),
+            },
+            f"{worst:.0%} of the units of {site} are zero for every sample ({overall:.0%} over all "
+            "such layers); "
+            f"they get no gradient and cannot come back.",
+        )
+
+
+@dataclass(frozen=True)
+class SaturatedActivation(Detector):
+    """Most outputs of bounded activations sit on the flat parts, and the training suffers."""
+
+    name: ClassVar[str] = "saturated-activation"
+    min_steps: int = 20
+    saturated: float = 0.8
+    remaining: float = 0.7
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or not stand.suffers(self.remaining):
+            return
+        window = network.recent(history, 0.3, 10)
+        levels = _levels(
+            history,
+            "act_saturated",
+            network.sites(history, "act_saturated", "sigmoid", "tanh", "hard", "soft"),
+            window,
+        )
+        if not levels:
+            return
+        site, worst = max(levels, key=lambda pair: pair[1])
+        if worst < self.saturated:
+            return
+        series = history.series("act_saturated", site).finite()
+        step = curves.first_step_where(series, np.asarray(series.values >= 0.9 * self.saturated, float))
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.95, 0.55 + 0.4 * worst),
+            step,
+            site,
+            {"saturated_worst": round(worst, 4), **stand.evidence()},
+            f"{worst:.0%} of the outputs of {site} sit on the flat parts of the activation, where "
+            "nothing is learned.",
+        )

@@ -1,0 +1,249 @@
+"""Definite mistakes: what was seen is the proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import standing
+from akeso.diagnosis import Severity, Symptom
+from akeso.history import Event, History
+
+
+@dataclass(frozen=True)
+class NonFinite(Detector):
+    """NaN or infinity in loss, gradients or weights."""
+
+    name: ClassVar[str] = "non-finite"
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        loss = history.series("loss")
+        bad = ~np.isfinite(loss.values)
+        events = [event for event in history.events_of("non-finite") if self._counts(history, event)]
+        if not bad.any() and not events:
+            return
+        step = min([int(loss.steps[np.argmax(bad)])] if bad.any() else [events[0].step])
+        first = min(events, key=lambda event: event.step) if events else None
+        if first is not None:
+            step = min(step, first.step)
+        recovered = (
+            len(loss) > 5 and not bad[-5:].any() and not any(e.data.get("what") == "weight" for e in events)
+        )
+        severity: Severity = "warning" if recovered else "error"
+        what = str(first.data.get("what", "loss")) if first is not None else "loss"
+        module = str(first.data.get("module") or first.scope) if first is not None else ""
+        where = f", first in {module}" if module else ""
+        yield Symptom(
+            self.name,
+            severity,
+            0.99 if not recovered else 0.8,
+            step,
+            module,
+            {"what": what, "steps": int(bad.sum()), "recovered": recovered},
+            f"The {what} became NaN or infinite in step {step}{where}.",
+        )
+
+    def _counts(self, history: History, event: Event) -> bool:
+        """Gradient overflow under loss scaling is how the scaler finds its scale; masks may hold infinities."""
+        what = event.data.get("what")
+        if what in ("loss", "weight"):
+            return True
+        if what == "gradient":
+            return not history.series("loss_scale")
+        return False
+
+
+@dataclass(frozen=True)
+class ShapeBroadcast(Detector):
+    """Outputs and targets of different shape were combined into something larger than either."""
+
+    name: ClassVar[str] = "shape-broadcast"
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        for event in history.events_of("broadcast"):
+            output, target = _shape(event, "output"), _shape(event, "target")
+            result = _shape(event, "result")
+            if math.prod(result) <= max(math.prod(output), math.prod(target)):
+                continue
+            yield Symptom(
+                self.name,
+                "error",
+                0.97,
+                event.step,
+                "",
+                {"output": list(output), "target": list(target), "compared": list(result)},
+                f"The loss compares outputs of shape {list(output)} with targets of shape {list(target)} as "
+                f"{list(result)}: every prediction with every target.",
+            )
+            return
+
+
+def _shape(event: Event, name: str) -> tuple[int, ...]:
+    found = event.data.get(name) or ()
+    return tuple(int(length) for length in found)
+
+
+@dataclass(frozen=True)
+class MissingZeroGrad(Detector):
+    """Gradients of earlier steps are added to those of the next."""
+
+    name: ClassVar[str] = "missing-zero-grad"
+    count: int = 3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        events = history.events_of("stale-gradient")
+        seen = max([len(events), *(int(event.data.get("count", 1)) for event in events)], default=0)
+        if seen < self.count:
+            return
+        stand = standing(history)
+        norm = history.series("grad_norm").finite().values
+        growth = (
+            curves.median(curves.tail(norm, 0.2)) / max(curves.median(norm[:2]), 1e-30)
+            if len(norm) > 4
+            else 1.0
+        )
+        yield Symptom(
+            self.name,
+            "error" if stand.suffers(0.5) else "warning",
+            0.95,
+            events[0].step,
+            "",
+            {
+                "steps_with_old_gradients": seen,
+                "grad_norm_growth": float(f"{growth:.3g}"),
+                **stand.evidence(),
+            },
+            "Gradients are never cleared: every step adds the gradients of all earlier ones.",
+        )
+
+
+@dataclass(frozen=True)
+class ParametersNotTrained(Detector):
+    """Parameters that are meant to learn do not change although others do."""
+
+    name: ClassVar[str] = "parameters-not-trained"
+    min_steps: int = 5
+    remaining: float = 0.4
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps:
+            return
+        groups: dict[str, list[Event]] = {}
+        for event in history.events_of("detached"):
+            groups.setdefault(str(event.data.get("reason", "no-grad")), []).append(event)
+        suffers = stand.suffers(self.remaining)
+        for reason, events in groups.items():
+            names = [event.scope for event in events]
+            severity: Severity = "info"
+            if reason == "no-grad" or (reason == "not-in-optimizer" and suffers):
+                severity = "error" if suffers else "warning"
+            yield Symptom(
+                self.name,
+                severity,
+                {"no-grad": 0.93, "not-in-optimizer": 0.85}.get(reason, 0.6),
+                min(event.step for event in events),
+                names[0].rpartition(".")[0] or names[0],
+                {"reason": reason, "parameters": names[:8], "count": len(names), **stand.evidence()},
+                _REASONS.get(reason, _REASONS["no-grad"]).format(
+                    first=names[0], more=f" and {len(names) - 1} more" if len(names) > 1 else ""
+                ),
+            )
+        if not groups:
+            yield from self._still(history, suffers)
+
+    def _still(self, history: History, suffers: bool) -> Iterator[Symptom]:
+        """Parameters that have gradients but are never moved."""
+        start, end = network.extent(history)
+        window = network.Window(start, end)
+        moved = {
+            weight.name: network.updates_of(history, weight.name, window)
+            for weight in network.weights(history)
+        }
+        still = [name for name, values in moved.items() if len(values) >= 5 and not values.any()]
+        moving = [name for name, values in moved.items() if len(values) >= 5 and values.any()]
+        if not still or not suffers or (moving and len(still) * 10 < len(moved)):
+            return
+        if any(not np.any(history.series("grad_l2", name).values > 0) for name in still):
+            return  # no gradient: dead or vanished, which others report
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            start,
+            still[0].rpartition(".")[0],
+            {"parameters": still[:8], "count": len(still)},
+            f"{still[0]} gets gradients but is never changed ({len(still)} of {len(moved)} weight matrices).",
+        )
+
+
+_REASONS = {
+    "no-grad": "{first}{more} should learn but never gets a gradient: it is cut off from the loss.",
+    "not-in-optimizer": "{first}{more} gets gradients but is in no optimizer, so it never changes.",
+    "unused": "{first}{more} is never used in the forward pass.",
+}
+
+
+@dataclass(frozen=True)
+class WrongMode(Detector):
+    """Evaluated in training mode or trained in evaluation mode, where that makes a difference."""
+
+    name: ClassVar[str] = "wrong-mode"
+    share: float = 0.5
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        sensitive = mode_layers(history)
+        if not sensitive:
+            return
+        evaluations = history.events_of("evaluation")
+        wrong = [event for event in evaluations if event.data.get("training_mode") is True]
+        if wrong and len(wrong) >= self.share * len(evaluations):
+            yield self._symptom(
+                "warning" if not any("norm" in kind for _, kind in sensitive) else "error",
+                wrong[0].step,
+                sensitive,
+                {"evaluations_in_training_mode": len(wrong), "evaluations": len(evaluations)},
+                f"The model is evaluated in training mode, so {sensitive[0][0]} ({sensitive[0][1]}) "
+                "still acts as in "
+                f"training.",
+            )
+        trained = [
+            event for event in history.events_of("training-mode") if event.data.get("training") is False
+        ]
+        if trained:
+            steps = max(len(trained), *(int(event.data.get("count", 1)) for event in trained))
+            yield self._symptom(
+                "warning",
+                trained[0].step,
+                sensitive,
+                {"steps_in_evaluation_mode": steps},
+                f"The model is trained in evaluation mode, so {sensitive[0][0]} ({sensitive[0][1]}) "
+                "does not do its "
+                f"work.",
+            )
+
+    def _symptom(
+        self,
+        severity: Severity,
+        step: int,
+        layers: list[tuple[str, str]],
+        evidence: dict[str, Any],
+        sentence: str,
+    ) -> Symptom:
+        return Symptom(self.name, severity, 0.9, step, layers[0][0], evidence, sentence)
+
+
+def mode_layers(history: History) -> list[tuple[str, str]]:
+    """The layers that behave differently in training and evaluation."""
+    found = []
+    for layer in history.layers:
+        kind = f"{layer.role} {layer.kind}".lower()
+        if "batchnorm" in kind or "batch_norm" in kind or "dropout" in kind:
+            found.append((layer.name, layer.kind or layer.role))
+    return found

@@ -1,0 +1,244 @@
+"""What the network is fed with: inputs and targets out of scale, one-sided or senseless."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import Standing, standing
+from akeso.diagnosis import Symptom
+from akeso.history import History
+
+
+def _early_median(history: History, signal: str) -> float:
+    return curves.median(history.series(signal).finite().values[:20])
+
+
+def _worst(history: History, signal: str) -> tuple[float, int]:
+    series = history.series(signal).finite()
+    if not series:
+        return 0.0, 0
+    index = int(np.argmax(series.values > 0)) if (series.values > 0).any() else 0
+    return float(series.values.max()), int(series.steps[index])
+
+
+def takes_tokens(history: History) -> bool:
+    """Whether the inputs are looked up in an embedding, so that their size means nothing."""
+    ordered = sorted(history.layers, key=lambda layer: layer.order)
+    first = next((layer for layer in ordered if layer.parameters), None)
+    return first is not None and "embedding" in f"{first.role} {first.kind}".lower()
+
+
+@dataclass(frozen=True)
+class AbnormalData(Detector):
+    """Inputs or targets that are not finite, or so badly scaled that the training suffers."""
+
+    name: ClassVar[str] = "abnormal-data"
+    min_steps: int = 15
+    large: float = 10.0
+    small: float = 1e-2
+    spread: float = 100.0
+    outlier: float = 1e3
+    target_large: float = 30.0
+    target_small: float = 1e-2
+    overshoot: float = 3.0
+    remaining: float = 0.5
+    remaining_after_overshoot: float = 0.15
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        yield from self._missing(history)
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial:
+            return
+        findings = [] if takes_tokens(history) else list(self._inputs(history))
+        findings += self._targets(history)
+        if not findings or not self._harmed(stand):
+            return
+        start, _ = network.extent(history)
+        words = " and ".join(text for text, _, _ in findings)
+        excess = max(strength for _, _, strength in findings)
+        yield Symptom(
+            self.name,
+            "error" if stand.suffers(self.remaining) else "warning",
+            min(0.95, 0.6 + 0.15 * math.log10(max(1.0, excess)) + (0.1 if stand.suffers(0.9) else 0.0)),
+            start,
+            "",
+            {
+                **{key: value for _, figures, _ in findings for key, value in figures.items()},
+                **stand.evidence(),
+            },
+            f"The data is out of scale: {words}; the training suffers from it.",
+        )
+
+    def _harmed(self, stand: Standing) -> bool:
+        if stand.suffers(self.remaining):
+            return True
+        overshot = stand.first > self.overshoot * stand.baseline
+        return overshot and stand.suffers(self.remaining_after_overshoot)
+
+    def _missing(self, history: History) -> Iterator[Symptom]:
+        seen = {event.data.get("what"): event for event in history.events_of("non-finite")}
+        for what in ("input", "target"):
+            share, step = _worst(history, f"{what}_nonfinite")
+            event = seen.get(what)
+            if share > 0 or event is not None:
+                yield Symptom(
+                    self.name,
+                    "error",
+                    0.97,
+                    step if share > 0 or event is None else event.step,
+                    "",
+                    {f"{what}_nonfinite": float(f"{share:.3g}")},
+                    f"The {what}s contain values that are NaN or infinite.",
+                )
+
+    def _inputs(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
+        mean, std = _early_median(history, "input_mean"), _early_median(history, "input_std")
+        size = math.hypot(mean, std)
+        if size > self.large:
+            figures = {"input_mean": float(f"{mean:.3g}"), "input_std": float(f"{std:.3g}")}
+            yield f"inputs have a typical size of {size:.3g}", figures, size / self.large
+        elif 0 < size < self.small:
+            yield (
+                f"inputs have a typical size of {size:.2g}",
+                {"input_size": float(f"{size:.3g}")},
+                self.small / size,
+            )
+        spread = _early_median(history, "input_scale_spread")
+        if spread > self.spread:
+            figures = {"input_scale_spread": float(f"{spread:.3g}")}
+            yield (
+                f"one feature is {spread:.2g} times as large as the typical one",
+                figures,
+                spread / self.spread,
+            )
+        outlier = _early_median(history, "input_outlier")
+        if outlier > self.outlier and not spread > self.spread and not size > self.large:
+            figures = {"input_outlier": float(f"{outlier:.3g}")}
+            yield (
+                f"there are outliers {outlier:.2g} interquartile ranges off",
+                figures,
+                outlier / self.outlier,
+            )
+        constant = _early_median(history, "input_constant")
+        if constant >= 0.99:
+            yield (
+                "all samples of a batch have the same features",
+                {"input_constant": round(constant, 3)},
+                10.0,
+            )
+
+    def _targets(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
+        if history.facts.get("task") not in ("regression", None, "unknown"):
+            return
+        mean, std = _early_median(history, "target_mean"), _early_median(history, "target_std")
+        size = math.hypot(mean, std)
+        figures = {"target_mean": float(f"{mean:.3g}"), "target_std": float(f"{std:.3g}")}
+        if size > self.target_large:
+            yield f"targets have a typical size of {size:.3g}", figures, size / self.target_large
+        elif 0 < size < self.target_small:
+            yield f"targets have a typical size of {size:.2g}", figures, self.target_small / size
+
+
+@dataclass(frozen=True)
+class ClassImbalance(Detector):
+    """One class makes up nearly everything, and the model answers with nothing else."""
+
+    name: ClassVar[str] = "class-imbalance"
+    min_steps: int = 50
+    top_share: float = 0.8
+    collapsed: float = 0.98
+    remaining: float = 0.9
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
+            return
+        top = curves.median(history.series("target_top_share").values)
+        said = history.series("prediction_top_share").finite()
+        recent = curves.mean(curves.tail(said.values, 0.3, 5))
+        if not top >= self.top_share or not recent >= self.collapsed or not stand.suffers(self.remaining):
+            return
+        step = curves.first_step_where(said, np.asarray(said.values >= self.collapsed - 0.05, float))
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.9, 0.5 + 0.4 * top),
+            step,
+            "",
+            {"target_top_share": round(top, 4), "prediction_top_share": round(recent, 4), **stand.evidence()},
+            f"{top:.0%} of the samples belong to one class, and the model answers with it in "
+            f"{recent:.0%} of all cases.",
+        )
+
+
+@dataclass(frozen=True)
+class UnlearnableLabels(Detector):
+    """Nothing can be learned although everything in the network looks well, or only samples are memorised."""
+
+    name: ClassVar[str] = "unlearnable-labels"
+    min_steps: int = 60
+    min_share: float = 0.6
+    remaining: float = 0.96
+    travel: float = 0.3
+    memorised: float = 0.8
+    min_evaluations: int = 3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
+            return
+        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
+            return
+        yield from self._stuck(history, stand)
+        yield from self._memorised(history, stand)
+
+    def _stuck(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        from akeso.detectors.rates import travel
+
+        way = travel(history, stand)
+        if not stand.remaining >= self.remaining or not way >= self.travel or stand.recent.falls:
+            return
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "error",
+            0.6,
+            start,
+            "",
+            {"whole_run_over_weight": float(f"{way:.3g}"), **stand.evidence()},
+            "The labels carry no signal the model can find: it trains as it should, but the loss "
+            "stays that of a "
+            "constant prediction.",
+        )
+
+    def _memorised(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        validation = history.series("val_loss").finite()
+        correct = history.series("val_accuracy").finite()
+        if len(validation) < self.min_evaluations or not stand.remaining < self.memorised:
+            return
+        if stand.share < 0.9 or not math.isfinite(stand.baseline):
+            return
+        best = float(validation.values.min()) / stand.baseline
+        gain = 0.0
+        if correct and math.isfinite(stand.chance) and stand.chance < 0.999:
+            gain = (float(correct.values.max()) - stand.chance) / (1.0 - stand.chance)
+        if best < 0.98 or gain > 0.05:
+            return
+        yield Symptom(
+            self.name,
+            "error",
+            0.75,
+            int(validation.steps[0]),
+            "",
+            {"best_validation_over_constant": float(f"{best:.3g}"), **stand.evidence()},
+            "The model learns its training samples by heart, but on validation it was never better "
+            "than a constant "
+            "prediction: labels and inputs do not seem to belong together.",
+        )

@@ -1,0 +1,63 @@
+"""Epochs as the papers' rules need them: figures per pass over the data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from akeso.detectors import curves
+from akeso.detectors.network import Window, extent
+from akeso.history import Floats, History
+
+#: Parts into which a run is cut when its epochs cannot be seen: what one of the papers trains for.
+_UNSEEN = 20
+
+
+def epochs(history: History) -> list[Window]:
+    """The epochs of the run, the last one perhaps incomplete.
+
+    Where the data loader was not seen starting over, the size of the data set tells how long an epoch is, and
+    where that is not known either, the run is cut into equal parts.
+    """
+    first, last = extent(history)
+    starts = sorted({event.step for event in history.events_of("epoch") if first < event.step <= last})
+    if not starts:
+        length = _length(history, first, last)
+        starts = list(range(first + length, last + 1, length))
+    edges = [first, *starts, last + 1]
+    return [Window(low, high - 1) for low, high in itertools.pairwise(edges) if high > low]
+
+
+def planned_epochs(history: History, seen: list[Window]) -> int:
+    """How many epochs the whole run will have."""
+    if not seen:
+        return 0
+    lengths = [window.end - window.start + 1 for window in seen[:-1] or seen]
+    return max(len(seen), round((history.planned_steps or 0) / max(1.0, float(np.median(lengths)))))
+
+
+def _length(history: History, first: int, last: int) -> int:
+    samples = history.facts.get("dataset_size")
+    batch = curves.median(history.series("batch_size").values)
+    if isinstance(samples, int) and samples > 0 and math.isfinite(batch) and batch > 0:
+        return max(1, math.ceil(samples / batch))
+    whole = max(history.planned_steps or 0, last - first + 1)
+    return max(1, math.ceil(whole / _UNSEEN))
+
+
+def per_epoch(history: History, signal: str, seen: list[Window]) -> Floats:
+    """The mean of a run-wide signal in every epoch; ``nan`` where nothing was read."""
+    series = history.series(signal)
+    return np.asarray([_mean(window.of(series).values) for window in seen], np.float64)
+
+
+def _mean(values: Floats) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+def last_in(history: History, signal: str, scope: str, window: Window) -> float:
+    """The last reading of a signal in an epoch; ``nan`` when there is none."""
+    values = window.of(history.series(signal, scope)).values
+    return float(values[-1]) if len(values) else math.nan

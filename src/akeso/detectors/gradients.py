@@ -1,0 +1,219 @@
+"""Gradients that vanish or explode on their way through the layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import Standing, standing
+from akeso.diagnosis import Symptom
+from akeso.history import Floats, History
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How the relative gradient (gradient over weight) goes from the last layers to the first."""
+
+    front: float
+    back: float
+    layers: int
+    first: str
+
+    @property
+    def ratio(self) -> float:
+        """The first layers' relative gradient over the last layers' one; ``nan`` when it cannot be told."""
+        if not math.isfinite(self.front) or not self.back > 0:
+            return math.nan
+        return self.front / self.back
+
+    @property
+    def per_layer(self) -> float:
+        """The same per layer: the factor by which one layer changes the gradient."""
+        return self.ratio ** (1.0 / max(1, self.layers - 1)) if self.ratio > 0 else 0.0
+
+
+def depth(history: History, window: network.Window) -> Depth:
+    """Compares the first third of the layers with the last third."""
+    weights, relative = network.over_depth(history, window)
+    count = len(weights)
+    if count < 2:
+        return Depth(math.nan, math.nan, count, "")
+    third = max(1, count // 3)
+    return Depth(_middle(relative[:third]), _middle(relative[-third:]), count, weights[0].layer)
+
+
+def _middle(values: Floats) -> float:
+    """The median on a logarithmic scale, zeros counted as the smallest."""
+    return float(np.exp(np.median(np.log(np.maximum(values, 1e-40)))))
+
+
+@dataclass(frozen=True)
+class VanishingGradient(Detector):
+    """Early layers get a tiny share of the gradient, or late layers no longer see the sample."""
+
+    name: ClassVar[str] = "vanishing-gradient"
+    min_steps: int = 20
+    min_layers: int = 3
+    ratio: float = 1e-3
+    flat: float = 1e-3
+    remaining: float = 0.9
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or not stand.suffers(self.remaining) or stand.broken:
+            return
+        here = depth(history, network.recent(history, 0.5))
+        then = depth(history, network.early(history))
+        sites, variation = self._variation(history)
+        backward = here.layers >= self.min_layers and here.ratio < self.ratio
+        forward = len(sites) >= self.min_layers and variation[-1] < self.flat
+        forward = forward and variation[-1] < 0.05 * float(np.max(variation))
+        if not backward and not forward:
+            return
+        from_start = then.ratio < self.ratio or forward
+        certainty = 0.7
+        if backward and math.isfinite(here.ratio):
+            certainty += 0.08 * min(3.0, math.log10(self.ratio / max(here.ratio, 1e-30)))
+        if forward:
+            certainty += 0.1
+        evidence = {
+            "gradient_first_over_last": float(f"{here.ratio:.3g}") if math.isfinite(here.ratio) else None,
+            "per_layer": float(f"{here.per_layer:.3g}") if math.isfinite(here.ratio) else None,
+            "layers": here.layers,
+            "variation_between_samples_in_last_layer": float(f"{variation[-1]:.3g}") if len(sites) else None,
+            **stand.evidence(),
+        }
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.97, certainty),
+            start if from_start else network.recent(history, 0.5).start,
+            here.first or (sites[-1] if sites else ""),
+            {key: value for key, value in evidence.items() if value is not None},
+            self._sentence(here, backward, sites, variation),
+        )
+
+    def _variation(self, history: History) -> tuple[list[str], Floats]:
+        """How much the output of each activation site varies between samples, in order of depth."""
+        window = network.recent(history)
+        found = [(site, network.typical(history, "act_sample_std", site, window)) for site in _sites(history)]
+        kept = [(site, value) for site, value in found if math.isfinite(value)]
+        return [site for site, _ in kept], np.asarray([value for _, value in kept], np.float64)
+
+    def _sentence(self, here: Depth, backward: bool, sites: list[str], variation: Floats) -> str:
+        if backward:
+            return (
+                f"The gradient vanishes: the first of {here.layers} layers get {here.ratio:.1g} of "
+                "what the last "
+                "ones get, relative to their weights, and the loss does not get away from a constant "
+                "prediction."
+            )
+        return (
+            f"The signal vanishes: the output of {sites[-1]} hardly depends on the sample any more "
+            f"(variation {variation[-1]:.1g}), and the loss does not get away from a constant prediction."
+        )
+
+
+def effect(history: History, window: network.Window, stand: Standing) -> float:
+    """Gradient norm times weight norm over the loss of a constant prediction.
+
+    It says how many times the whole loss a small relative change of the weights would move, to first order,
+    whatever the scale of the loss.
+    """
+    scale = stand.baseline if math.isfinite(stand.baseline) else math.nan
+    gradient = [
+        network.typical(history, "grad_l2", weight.name, window) for weight in network.weights(history)
+    ]
+    norm = [network.typical(history, "weight_l2", weight.name, window) for weight in network.weights(history)]
+    products = [g * w for g, w in zip(gradient, norm, strict=True) if math.isfinite(g) and math.isfinite(w)]
+    if not products or not scale > 0:
+        return math.nan
+    return float(np.median(products)) / scale
+
+
+def exploded_at_start(history: History, ratio: float, limit: float) -> tuple[bool, Depth, float]:
+    """Whether gradients were out of proportion before training could have changed anything."""
+    start, _ = network.extent(history)
+    window = network.Window(start, start + 2)
+    then = depth(history, window)
+    strength = effect(history, window, standing(history))
+    amplified = then.layers >= 3 and then.ratio > ratio
+    return amplified or strength > limit, then, strength
+
+
+@dataclass(frozen=True)
+class ExplodingGradient(Detector):
+    """Gradients are out of proportion from the first steps on, or grow without bound."""
+
+    name: ClassVar[str] = "exploding-gradient"
+    min_steps: int = 3
+    ratio: float = 1e3
+    effect: float = 1e3
+    growth: float = 1e3
+    remaining: float = 0.5
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or not stand.suffers(self.remaining):
+            return
+        start, _ = network.extent(history)
+        at_start, then, strength = exploded_at_start(history, self.ratio, self.effect)
+        if at_start:
+            excess = max(then.ratio / self.ratio if then.ratio > 0 else 0.0, strength / self.effect)
+            yield Symptom(
+                self.name,
+                "error",
+                min(0.97, 0.75 + 0.07 * math.log10(max(1.0, excess))),
+                start,
+                then.first,
+                {
+                    "gradient_first_over_last": _rounded(then.ratio),
+                    "gradient_times_weight_over_loss": _rounded(strength),
+                    **stand.evidence(),
+                },
+                f"The gradient explodes from the first step on: relative to weights and loss it is "
+                f"{strength:.1g} times what moves the whole loss"
+                if strength > self.effect
+                else f"The gradient explodes: the first layers get {then.ratio:.1g} times what the last ones get.",
+            )
+            return
+        yield from self._growth(history, stand)
+
+    def _growth(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        series = history.series("grad_norm_raw") or history.series("grad_norm")
+        finite = series.finite()
+        if len(finite) < 4:
+            return
+        before = curves.median(curves.head(finite.values, 0.1))
+        blown = finite.values > self.growth * max(before, 1e-30)
+        broken = ~np.isfinite(series.values)
+        if not (blown.any() or (stand.broken and broken.any())) or before <= 0 or not stand.diverged:
+            return
+        peak = float(np.max(finite.values))
+        if not blown.any() and peak < 30 * before:
+            return
+        step = int(finite.steps[np.argmax(blown)]) if blown.any() else int(series.steps[np.argmax(broken)])
+        yield Symptom(
+            self.name,
+            "error",
+            0.7,
+            step,
+            "",
+            {"grad_norm_start": _rounded(before), "grad_norm_peak": _rounded(peak), **stand.evidence()},
+            f"The gradient norm grew from {before:.2g} to {peak:.2g} and the loss went with it.",
+        )
+
+
+def _sites(history: History) -> list[str]:
+    return history.scopes("act_sample_std")
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.3g}") if math.isfinite(value) else None

@@ -1,0 +1,147 @@
+"""The network as detectors see it: its weight matrices in order of use, with what was read about them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from akeso.detectors import curves
+from akeso.history import Floats, History, Parameter, Series
+
+#: Layers that keep no unit from dying or that are looked up instead of multiplied.
+_LOOKED_UP = ("embedding",)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A trainable weight matrix (or kernel)."""
+
+    name: str
+    layer: str
+    shape: tuple[int, ...]
+    init_mean: float
+    init_std: float
+    role: str
+
+    @property
+    def fan_in(self) -> int:
+        """The inputs of one unit; as torch lays weights out, everything but the first dimension."""
+        return max(1, math.prod(self.shape[1:]))
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether rows are looked up (embedding) instead of multiplied."""
+        return any(word in self.role.lower() or word in self.layer.lower() for word in _LOOKED_UP)
+
+
+def weights(history: History) -> list[Weight]:
+    """The weight matrices that learn, in order of use, embeddings left out."""
+    found: list[Weight] = []
+    for layer in sorted(history.layers, key=lambda layer: layer.order):
+        for parameter in layer.parameters:
+            if _is_matrix(parameter) and parameter.trainable and parameter.in_optimizer:
+                kind = f"{layer.role} {layer.kind}"
+                found.append(
+                    Weight(
+                        parameter.name,
+                        layer.name,
+                        parameter.shape,
+                        parameter.init_mean,
+                        parameter.init_std,
+                        kind,
+                    )
+                )
+    return [weight for weight in found if not weight.looked_up]
+
+
+def _is_matrix(parameter: Parameter) -> bool:
+    return len(parameter.shape) >= 2 and min(parameter.shape) >= 1
+
+
+def relative_gradient(history: History, name: str, *, window: Window) -> float:
+    """The typical gradient norm of a parameter over the norm of its weights."""
+    gradient = window.of(history.series("grad_l2", name).finite())
+    if not gradient:
+        return math.nan
+    norm = curves.at_steps(history.series("weight_l2", name), gradient)
+    if not len(norm):
+        return math.nan
+    with np.errstate(all="ignore"):
+        ratios = gradient.values / np.maximum(norm, 1e-30)
+    positive = ratios[ratios > 0]
+    if 2 * len(positive) < len(ratios):
+        return 0.0
+    return curves.geometric(ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of steps, both ends included."""
+
+    start: int
+    end: int
+
+    def of(self, series: Series) -> Series:
+        """The part of a series inside the window."""
+        return series.since(self.start).until(self.end)
+
+
+def early(history: History, share: float = 0.05, at_least: int = 10) -> Window:
+    """The first steps of the run: how it was before training could change much."""
+    start, end = extent(history)
+    return Window(start, start + max(at_least, int(share * (end - start))))
+
+
+def recent(history: History, share: float = 0.3, at_least: int = 20) -> Window:
+    """The last steps of the run."""
+    start, end = extent(history)
+    return Window(max(start, end - max(at_least, int(share * (end - start)))), end)
+
+
+def extent(history: History) -> tuple[int, int]:
+    """The first and the last step of the run."""
+    loss = history.series("loss")
+    return (int(loss.steps[0]), int(loss.steps[-1])) if loss else (0, history.steps)
+
+
+def typical(history: History, signal: str, scope: str, window: Window) -> float:
+    """The median of a signal over a window; ``nan`` when nothing was read there."""
+    return curves.median(window.of(history.series(signal, scope)).values)
+
+
+def over_depth(history: History, window: Window) -> tuple[list[Weight], Floats]:
+    """The relative gradient of every weight matrix in order of depth, where it was read."""
+    known = [(weight, relative_gradient(history, weight.name, window=window)) for weight in weights(history)]
+    kept = [(weight, value) for weight, value in known if math.isfinite(value)]
+    return [weight for weight, _ in kept], np.asarray([value for _, value in kept], np.float64)
+
+
+def sites(history: History, signal: str, *kinds: str) -> list[str]:
+    """The activation sites at which a signal was read and whose function is one of ``kinds``, in order.
+
+    Where the functions are not known, every site with a reading counts.
+    """
+    read = history.scopes(signal)
+    functions = history.facts.get("activations")
+    if not isinstance(functions, dict) or not functions:
+        return read
+    wanted = tuple(kind.lower() for kind in kinds)
+    named = [site for site in read if site in functions]
+    return [site for site in named if _plain(functions[site]).startswith(wanted)] if named else read
+
+
+def _plain(name: object) -> str:
+    return str(name).lower().replace("_", "").replace("nn.", "")
+
+
+def updates(history: History, window: Window) -> Floats:
+    """The typical relative change per step of every weight matrix in a window."""
+    found = [typical(history, "update_ratio", weight.name, window) for weight in weights(history)]
+    return np.asarray([value for value in found if math.isfinite(value)], np.float64)
+
+
+def updates_of(history: History, name: str, window: Window) -> Floats:
+    """All relative changes per step of one parameter in a window."""
+    return window.of(history.series("update_ratio", name).finite()).values

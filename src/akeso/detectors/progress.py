@@ -1,0 +1,223 @@
+"""What the loss curve itself shows: swings, slowness, constant answers, the end of progress."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.rates import longest_update, travel
+from akeso.detectors.standing import Standing, standing
+from akeso.diagnosis import Symptom
+from akeso.history import Floats, History
+
+
+@dataclass(frozen=True)
+class OscillatingLoss(Detector):
+    """The loss swings widely, again and again up to what a constant prediction would give, and does not settle."""
+
+    name: ClassVar[str] = "oscillating-loss"
+    min_steps: int = 40
+    min_share: float = 0.25
+    swing: float = 0.3
+    against_batch: float = 3.0
+    wasted: float = 0.1
+    remaining: float = 0.3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
+            return
+        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
+            return
+        loss = history.series("loss").finite()
+        late = curves.tail(loss.values, 0.5, 20)
+        swing = self._swing(late)
+        level = float(np.mean(np.abs(late)))
+        if level <= 0 or (stand.recent.falls and stand.recent.change < -0.3 * level):
+            return
+        batch = curves.median(history.series("batch_size").values)
+        by_chance = level / math.sqrt(max(1.0, batch)) if math.isfinite(batch) else level / 4.0
+        reference = max(stand.first, stand.baseline) if math.isfinite(stand.baseline) else stand.first
+        wasted = float(np.mean(late > 1.1 * reference))
+        left = (
+            level / stand.baseline if math.isfinite(stand.baseline) else level / max(abs(stand.first), 1e-12)
+        )
+        if swing < self.swing * level or swing < self.against_batch * by_chance:
+            return
+        if wasted < self.wasted or left < self.remaining:
+            return
+        longest, _ = longest_update(history)
+        start = int(loss.steps[len(loss) - len(late)])
+        yield Symptom(
+            self.name,
+            "error" if left >= 0.7 else "warning",
+            min(0.9, 0.6 + 0.1 * math.log2(swing / (self.swing * level)) + 0.2 * min(1.0, wasted)),
+            start,
+            "",
+            {
+                "swing_over_level": float(f"{swing / level:.3g}"),
+                "swing_over_batch_noise": float(f"{swing / by_chance:.3g}"),
+                "steps_worse_than_constant": round(wasted, 3),
+                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
+                **stand.evidence(),
+            },
+            f"The loss swings by {swing / level:.0%} of its level without settling; {wasted:.0%} of "
+            "the late steps are "
+            f"worse than a constant prediction.",
+        )
+
+    def _swing(self, late: Floats) -> float:
+        """The standard deviation around a straight line; spikes count, a few of them do not."""
+        x = np.arange(len(late), dtype=np.float64)
+        slope, offset = np.polyfit(x, late, 1)
+        residual = late - (slope * x + offset)
+        low, high = np.quantile(residual, [0.05, 0.95])
+        return float((high - low) / 3.29)
+
+
+@dataclass(frozen=True)
+class SlowConvergence(Detector):
+    """The loss falls in a straight line that leads nowhere in the steps there are, or does not fall at all."""
+
+    name: ClassVar[str] = "slow-convergence"
+    min_steps: int = 60
+    min_share: float = 0.5
+    remaining: float = 0.75
+    travel: float = 0.5
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
+            return
+        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
+            return
+        if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
+            return
+        way = travel(history, stand)
+        stuck = stand.remaining >= 0.97 and not stand.recent.falls
+        creeping = stand.recent.falls and self._straight(history) and way < self.travel
+        if not stuck and not creeping:
+            return
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "error" if stuck else "warning",
+            0.6 if stuck else 0.7,
+            start,
+            "",
+            {
+                "left_of_constant_prediction": float(f"{stand.remaining:.3g}"),
+                "whole_run_over_weight": float(f"{way:.3g}") if math.isfinite(way) else None,
+                **stand.evidence(),
+            },
+            f"Training gets nowhere: after {stand.steps} steps {min(stand.remaining, 1.0):.0%} of a constant "
+            f"prediction's loss is left"
+            + (", and it no longer falls." if stuck else ", and it falls too slowly."),
+        )
+
+    def _straight(self, history: History) -> bool:
+        """Whether the second half brought about as much as the first: nothing has been learned quickly."""
+        means = curves.block_means(history.series("loss").finite().values, 9)
+        if len(means) < 9:
+            return False
+        before, after = means[0] - means[4], means[4] - means[8]
+        return bool(after > 0.3 * before)
+
+
+@dataclass(frozen=True)
+class ConstantPrediction(Detector):
+    """The output does not depend on the input."""
+
+    name: ClassVar[str] = "constant-prediction"
+    min_steps: int = 25
+    flat: float = 0.01
+    collapsed: float = 0.995
+    top_share: float = 0.8
+    remaining: float = 0.95
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
+            return
+        if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
+            return
+        window = network.recent(history, 0.3, 15)
+        between = network.typical(history, "output_sample_std", "", window)
+        whole = math.hypot(
+            network.typical(history, "output_std", "", window),
+            network.typical(history, "output_mean", "", window),
+        )
+        target = network.typical(history, "target_std", "", window)
+        scale = max(value for value in (whole, target, 1e-30) if math.isfinite(value))
+        said = curves.mean(window.of(history.series("prediction_top_share")).values)
+        top = curves.median(history.series("target_top_share").values)
+        flat = math.isfinite(between) and between < self.flat * scale
+        collapsed = said >= self.collapsed and not top >= self.top_share
+        if not flat and not collapsed:
+            return
+        yield Symptom(
+            self.name,
+            "error",
+            0.85 if flat and collapsed else 0.7,
+            self._since(history, flat),
+            "",
+            {
+                "variation_over_samples": float(f"{between / scale:.3g}") if math.isfinite(between) else None,
+                "prediction_top_share": round(said, 4) if math.isfinite(said) else None,
+                **stand.evidence(),
+            },
+            "The model gives the same answer to everything: its output hardly depends on the input"
+            + (f" ({said:.0%} of the predictions are one class)." if collapsed else "."),
+        )
+
+    def _since(self, history: History, flat: bool) -> int:
+        if flat:
+            series = history.series("output_sample_std").finite()
+            limit = 2.0 * curves.median(curves.tail(series.values, 0.3, 3))
+            return curves.first_step_where(series, np.asarray(series.values <= limit, float))
+        series = history.series("prediction_top_share").finite()
+        return curves.first_step_where(series, np.asarray(series.values >= self.collapsed - 0.05, float))
+
+
+@dataclass(frozen=True)
+class NoMoreGain(Detector):
+    """Nothing gets better any more; harmless, but the rest of the run can be spared."""
+
+    name: ClassVar[str] = "no-more-gain"
+    min_steps: int = 100
+    min_share: float = 0.5
+    window: float = 0.3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or stand.diverged or not stand.improved:
+            return
+        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
+            return
+        loss = history.series("loss").finite()
+        late = curves.tail(loss.values, self.window, 30)
+        before = loss.values[: len(loss) - len(late)]
+        trend = curves.trend(late)
+        if not len(before) or trend.falls or self._gained(before, late, stand):
+            return
+        yield Symptom(
+            self.name,
+            "info",
+            0.7,
+            int(loss.steps[len(before)]),
+            "",
+            {"best_before": float(f"{stand.best:.4g}"), **stand.evidence()},
+            f"No more gain: the loss has not got better in the last {len(late)} steps.",
+        )
+
+    def _gained(self, before: Floats, late: Floats, stand: Standing) -> bool:
+        previous = curves.block_means(before, 20)
+        now = curves.block_means(late, 10)
+        error = curves.noise(late) / math.sqrt(max(1.0, len(late) / 10))
+        return float(now.min()) < float(previous.min()) - error

@@ -1,0 +1,229 @@
+"""Steps that are too long or too short, and weights that are pulled to zero."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.gradients import exploded_at_start
+from akeso.detectors.standing import Standing, standing
+from akeso.diagnosis import Symptom
+from akeso.history import History
+
+
+def rate(history: History) -> float:
+    """The largest learning rate that was used; ``nan`` when none was seen."""
+    peaks = [float(np.max(series.values)) for series in _rates(history) if series]
+    return max(peaks) if peaks else math.nan
+
+
+def _rates(history: History) -> list[Any]:
+    return [history.series("lr", scope).finite() for scope in history.scopes("lr")]
+
+
+def longest_update(history: History) -> tuple[float, int]:
+    """The largest typical relative change per step in any part of the run, and where that part starts."""
+    start, end = network.extent(history)
+    edges = np.unique(np.linspace(start, end + 1, 6).astype(int))
+    best, where = math.nan, start
+    parts = [network.Window(start, start + 10)]
+    parts += [network.Window(int(low), int(high) - 1) for low, high in itertools.pairwise(edges)]
+    for part in parts:
+        found = network.updates(history, part)
+        if len(found) and not float(np.median(found)) <= best:
+            best, where = float(np.median(found)), part.start
+    return best, where
+
+
+@dataclass(frozen=True)
+class LearningRateTooHigh(Detector):
+    """Steps change the weights so much that the loss cannot come down."""
+
+    name: ClassVar[str] = "learning-rate-too-high"
+    min_steps: int = 10
+    update: float = 0.1
+    jump: float = 1.0
+    remaining: float = 0.7
+    gradient_ratio: float = 1e3
+    gradient_effect: float = 1e3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(self.remaining):
+            return
+        if exploded_at_start(history, self.gradient_ratio, self.gradient_effect)[0]:
+            return
+        longest, since = longest_update(history)
+        rise, risen = self._rise(history, stand)
+        long_steps = longest >= self.update
+        overshot = rise >= self.jump and (longest >= self.update / 10 or not math.isfinite(longest))
+        if not long_steps and not overshot:
+            return
+        confidence = 0.6 + (0.15 if long_steps else 0.0) + (0.15 if overshot else 0.0)
+        confidence += 0.05 if stand.diverged else 0.0
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.95, confidence),
+            since if long_steps else risen,
+            "",
+            {
+                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
+                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                "loss_rise_over_start": float(f"{rise:.3g}"),
+                **stand.evidence(),
+            },
+            f"The learning rate is too high: a step changes the weights by {longest:.1%} of their size"
+            + (
+                f", and the loss rose to {1 + rise:.1f} times its start."
+                if overshot
+                else " and the loss stays high."
+            ),
+        )
+
+    def _rise(self, history: History, stand: Standing) -> tuple[float, int]:
+        """How far the loss rose above its start, in units of the larger of start and constant prediction."""
+        loss = history.series("loss").finite()
+        if len(loss) < 5 or not math.isfinite(stand.first):
+            return 0.0, 0
+        unit = max(abs(stand.first), stand.baseline if math.isfinite(stand.baseline) else 0.0, 1e-12)
+        smooth = loss.values
+        if len(smooth) >= 15:
+            smooth = np.median(
+                np.lib.stride_tricks.sliding_window_view(np.pad(smooth, 1, mode="edge"), 3), axis=1
+            )
+        above = smooth - stand.first - 4.0 * stand.noise
+        peak = int(np.argmax(above))
+        over = np.flatnonzero(above >= 0.5 * unit)
+        return max(0.0, float(above[peak])) / unit, int(loss.steps[over[0] if len(over) else peak])
+
+
+def travel(history: History, stand: Standing) -> float:
+    """How far the fastest matrices can get in the whole run, in units of their own size."""
+    start, end = network.extent(history)
+    found = network.updates(history, network.Window(start, end))
+    if not len(found):
+        return math.nan
+    return float(np.quantile(found, 0.9)) * stand.length
+
+
+@dataclass(frozen=True)
+class LearningRateTooLow(Detector):
+    """Even all steps together can hardly change the weights, and the loss is still far up."""
+
+    name: ClassVar[str] = "learning-rate-too-low"
+    min_steps: int = 30
+    min_share: float = 0.1
+    travel: float = 0.05
+    remaining: float = 0.6
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        known = math.isfinite(stand.share) and stand.share >= self.min_share
+        if stand.steps < self.min_steps or not known or stand.adversarial or stand.diverged:
+            return
+        if not stand.suffers(self.remaining):
+            return
+        way = travel(history, stand)
+        if not 0 < way < self.travel:
+            return
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "warning" if stand.improved and stand.remaining < 0.8 else "error",
+            min(0.95, 0.65 + 0.15 * math.log10(self.travel / way) + (0.05 if stand.overall.falls else 0.0)),
+            start,
+            "",
+            {
+                "whole_run_over_weight": float(f"{way:.3g}"),
+                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                **stand.evidence(),
+            },
+            f"The learning rate is too low: all {stand.length} steps together can change the weights by "
+            f"{way:.1%} of their size at most.",
+        )
+
+
+@dataclass(frozen=True)
+class OverRegularised(Detector):
+    """A penalty pulls the weights to zero faster than the data can teach them anything."""
+
+    name: ClassVar[str] = "over-regularised"
+    min_steps: int = 50
+    pull: float = 0.7
+    shrunk: float = 0.3
+    dropout: float = 0.85
+    remaining: float = 0.7
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps or stand.diverged or not stand.suffers(self.remaining):
+            return
+        decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
+        pull = self._pull(history, decay)
+        kept = self._kept(history)
+        dropped = _dropout(history)
+        by_decay = decay > 0 and pull >= self.pull and kept < 0.9
+        by_penalty = kept <= self.shrunk
+        by_dropout = dropped >= self.dropout
+        if not (by_decay or by_penalty or by_dropout):
+            return
+        start, _ = network.extent(history)
+        if by_dropout and not (by_decay or by_penalty):
+            sentence = f"Dropout of {dropped:.0%} leaves too little of the signal to learn from."
+        else:
+            sentence = f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their initial size"
+            sentence += f" under weight decay {decay:g}." if decay else "."
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.95, 0.65 + (0.15 if by_decay else 0.0) + (0.15 if kept < self.shrunk else 0.0)),
+            start,
+            "",
+            {
+                "weight_decay": decay,
+                "decay_over_gradient": float(f"{pull:.3g}") if math.isfinite(pull) else None,
+                "weights_kept": float(f"{kept:.3g}") if math.isfinite(kept) else None,
+                "dropout": dropped or None,
+                **stand.evidence(),
+            },
+            sentence,
+        )
+
+    def _pull(self, history: History, decay: float) -> float:
+        """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""
+        window = network.early(history, 0.2, 30)
+        found = []
+        for weight in network.weights(history):
+            relative = network.relative_gradient(history, weight.name, window=window)
+            if math.isfinite(relative):
+                found.append(decay / max(relative, 1e-30))
+        return float(np.median(found)) if found else math.nan
+
+    def _kept(self, history: History) -> float:
+        """The size of the weights now over that at the start."""
+        found = []
+        for weight in network.weights(history):
+            norm = history.series("weight_l2", weight.name).finite()
+            if len(norm) >= 3 and norm.values[0] > 0:
+                found.append(curves.median(norm.values[-3:]) / float(norm.values[0]))
+        return float(np.median(found)) if found else math.nan
+
+
+def _optimizers(history: History) -> list[dict[str, Any]]:
+    found = history.facts.get("optimizers") or []
+    return [entry for entry in found if isinstance(entry, dict)]
+
+
+def _dropout(history: History) -> float:
+    found = history.facts.get("dropout")
+    if isinstance(found, dict):
+        return max((float(value) for value in found.values() if isinstance(value, (int, float))), default=0.0)
+    return float(found) if isinstance(found, (int, float)) else 0.0

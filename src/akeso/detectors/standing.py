@@ -1,0 +1,176 @@
+"""How the training stands: the question of harm, answered once for all detectors.
+
+A mechanism that looks strange is a problem only where the training suffers. What a *constant prediction* would
+give is the yardstick: it has the scale of the loss and of the task, so that "half of the constant's loss is
+left" means the same for a cross-entropy over 43 classes, a squared error in squared dollars and a batch of 8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from akeso.detectors import curves
+from akeso.history import History, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the loss started, where it is, and what a constant prediction would give; ``nan``: not known."""
+
+    steps: int
+    planned: int | None
+    finished: bool
+    first: float
+    last: float
+    best: float
+    noise: float
+    overall: curves.Trend
+    recent: curves.Trend
+    baseline: float
+    accuracy: float
+    chance: float
+    remaining_loss: float
+    remaining_error: float
+    broken: bool
+    adversarial: bool
+
+    @property
+    def share(self) -> float:
+        """The share of the run that was seen: 1 when finished, ``nan`` when its length is not known."""
+        if self.planned:
+            return min(1.0, self.steps / self.planned)
+        return 1.0 if self.finished else math.nan
+
+    @property
+    def length(self) -> int:
+        """The steps the whole run will have, as far as known."""
+        return max(self.planned or 0, self.steps)
+
+    @property
+    def remaining(self) -> float:
+        """The share of a constant prediction's loss (or error, if that is less) that is still left."""
+        known = [value for value in (self.remaining_loss, self.remaining_error) if math.isfinite(value)]
+        return min(known) if known else math.nan
+
+    @property
+    def improved(self) -> bool:
+        """Whether the loss is now clearly lower than where it started, against its own noise."""
+        if self.broken or not math.isfinite(self.last) or not math.isfinite(self.first):
+            return False
+        drop = self.first - self.last
+        return drop > 3.0 * self.noise and (self.overall.falls or drop > 0.3 * abs(self.first)) and drop > 0
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss is clearly above both its start and a constant prediction."""
+        if self.broken:
+            return True
+        if self.adversarial or not math.isfinite(self.last) or not math.isfinite(self.first):
+            return False
+        reference = max(self.first, self.baseline) if math.isfinite(self.baseline) else self.first
+        return self.last > reference + 0.5 * abs(reference) + 4.0 * self.noise
+
+    def suffers(self, remaining: float) -> bool:
+        """Whether at least ``remaining`` of a constant prediction's loss is left, or the run diverged.
+
+        Where no constant prediction is known, a run suffers when its loss has not come down at all.
+        """
+        if self.diverged:
+            return True
+        if math.isfinite(self.remaining):
+            return self.remaining >= remaining
+        return not self.adversarial and not self.improved
+
+    def evidence(self) -> dict[str, float]:
+        """The figures a reader needs to follow the judgement."""
+        figures = {
+            "loss_first": self.first,
+            "loss_last": self.last,
+            "constant_prediction_loss": self.baseline,
+            "accuracy": self.accuracy,
+            "chance_accuracy": self.chance,
+        }
+        return {name: float(f"{value:.4g}") for name, value in figures.items() if math.isfinite(value)}
+
+
+def standing(history: History) -> Standing:
+    """How the training stands at the end of the history."""
+    loss = history.series("loss")
+    finite = loss.finite()
+    values = finite.values
+    ended_badly = len(loss) > 0 and not bool(np.isfinite(loss.values[-3:]).any())
+    baseline = _baseline(history)
+    adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
+    last = curves.median(curves.tail(values, 0.1, 8)) if len(values) else math.nan
+    means = curves.block_means(values, 20)
+    accuracy, chance = _accuracy(history)
+    usable = math.isfinite(baseline) and math.isfinite(last) and not adversarial
+    enough = math.isfinite(accuracy) and math.isfinite(chance) and chance < 0.999 and not adversarial
+    return Standing(
+        steps=len(loss),
+        planned=history.planned_steps,
+        finished=history.finished,
+        first=curves.median(values[:3]),
+        last=last,
+        best=float(means.min()) if len(means) else math.nan,
+        noise=curves.noise(curves.tail(values, 0.5, 10)),
+        overall=curves.trend(values),
+        recent=curves.trend(curves.tail(values, 0.5, 10)),
+        baseline=baseline,
+        accuracy=accuracy,
+        chance=chance,
+        remaining_loss=max(0.0, last) / baseline if usable else math.nan,
+        remaining_error=(1.0 - accuracy) / (1.0 - chance) if enough else math.nan,
+        broken=ended_badly,
+        adversarial=adversarial,
+    )
+
+
+def _baseline(history: History) -> float:
+    """The loss of the best constant prediction; later readings know more of the data than earlier ones."""
+    readings = history.series("baseline_loss").finite().values
+    seen = curves.median(curves.tail(readings, 0.5, 3))
+    if not math.isfinite(seen):
+        reference = history.facts.get("initial_loss_reference")
+        seen = float(reference) if isinstance(reference, (int, float)) else math.nan
+    constant_targets = curves.median(history.series("target_std").values) == 0.0
+    return seen if seen > 0 and not constant_targets else math.nan
+
+
+def _accuracy(history: History) -> tuple[float, float]:
+    """Recent training accuracy, and the accuracy of always answering the most frequent class."""
+    series = history.series("accuracy").finite()
+    recent = curves.tail(series.values, 0.2, 5)
+    batch = curves.median(history.series("batch_size").values)
+    if not len(recent) or (math.isfinite(batch) and batch * len(recent) < 60):
+        return math.nan, math.nan
+    return float(np.mean(recent)), chance_level(history)
+
+
+def chance_level(history: History) -> float:
+    """The accuracy of always answering the most frequent class; ``nan`` when not known."""
+    evaluated = [event.data.get("target_top_share") for event in history.events_of("evaluation")]
+    shares = [float(share) for share in evaluated if isinstance(share, (int, float)) and math.isfinite(share)]
+    classes = history.facts.get("classes")
+    kinds = max(2, classes) if isinstance(classes, int) else 2
+    seen = curves.median(curves.tail(history.series("target_top_share").finite().values, 0.5, 3))
+    if shares:
+        seen = min(float(np.median(shares)), seen) if math.isfinite(seen) else float(np.median(shares))
+    if not math.isfinite(seen):
+        return 1.0 / kinds if isinstance(classes, int) else math.nan
+    batch = curves.median(history.series("batch_size").values)
+    if math.isfinite(batch) and batch > 0 and isinstance(classes, int):
+        # In a small batch some class is the most frequent one by accident.
+        even = 1.0 / kinds
+        accident = even + math.sqrt(2.0 * math.log(kinds) * even * (1.0 - even) / batch)
+        if seen <= accident:
+            return even
+    return seen
+
+
+def run_series(history: History, signal: str) -> Series:
+    """The finite readings of a run-wide signal."""
+    return history.series(signal).finite()

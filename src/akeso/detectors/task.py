@@ -1,0 +1,304 @@
+"""Whether output activation, loss and targets go together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import Standing, standing
+from akeso.diagnosis import Severity, Symptom
+from akeso.history import History
+
+_INF: Final = math.inf
+#: The values an output activation can give.
+REACH: Final[dict[str, tuple[float, float]]] = {
+    "softmax": (0.0, 1.0),
+    "sigmoid": (0.0, 1.0),
+    "hardsigmoid": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "hardtanh": (-1.0, 1.0),
+    "softsign": (-1.0, 1.0),
+    "relu": (0.0, _INF),
+    "relu6": (0.0, 6.0),
+    "softplus": (0.0, _INF),
+    "exp": (0.0, _INF),
+    "logsigmoid": (-_INF, 0.0),
+    "log_softmax": (-_INF, 0.0),
+}
+_PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid"})
+_ONE_SIDED: Final = frozenset({"relu", "relu6", "softplus", "exp"})
+_BOUNDED: Final = frozenset({"tanh", "hardtanh", "softsign"})
+_CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
+_VALUE_LOSSES: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+_BINARY_LOSSES: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What is known of loss, output and targets."""
+
+    loss: str
+    activation: str
+    units: int
+    kind: str
+    low: float
+    high: float
+    target_low: float
+    target_high: float
+    target_mean: float
+    target_std: float
+    distinct: int
+
+    def figures(self) -> dict[str, Any]:
+        """The figures a reader needs."""
+        found = {
+            "loss": self.loss,
+            "output_activation": self.activation,
+            "output_units": self.units,
+            "target_kind": self.kind,
+            "output_range": _pair(self.low, self.high),
+            "target_range": _pair(self.target_low, self.target_high),
+        }
+        return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _pair(low: float, high: float) -> list[float] | None:
+    return [float(f"{low:.3g}"), float(f"{high:.3g}")] if math.isfinite(low) and math.isfinite(high) else None
+
+
+def fit(history: History) -> Fit | None:
+    """What is known; ``None`` when no loss function was seen."""
+    facts = history.facts
+    loss = facts.get("loss")
+    if not isinstance(loss, str):
+        return None
+    units, distinct = facts.get("classes"), facts.get("target_distinct")
+    return Fit(
+        loss,
+        str(facts.get("output_activation") or ""),
+        units if isinstance(units, int) else 0,
+        str(facts.get("target_kind") or ""),
+        _extreme(history, "output_min", min),
+        _extreme(history, "output_max", max),
+        curves.median(history.series("target_min").values),
+        curves.median(history.series("target_max").values),
+        curves.median(history.series("target_mean").values),
+        curves.median(history.series("target_std").values),
+        distinct if isinstance(distinct, int) else 0,
+    )
+
+
+def _extreme(history: History, signal: str, choose: Any) -> float:
+    values = history.series(signal).finite().values
+    return float(choose(values)) if len(values) else math.nan
+
+
+@dataclass(frozen=True)
+class ImproperOutputActivation(Detector):
+    """The last activation keeps the loss from becoming small."""
+
+    name: ClassVar[str] = "improper-output-activation"
+    min_steps: int = 3
+    harm_steps: int = 15
+    one_sided: float = 0.25
+    bounded: float = 0.25
+    reach: float = 0.3
+    tolerance: float = 1e-3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand, known = standing(history), fit(history)
+        if known is None or stand.steps < self.min_steps or stand.adversarial:
+            return
+        found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._values(known, stand)
+        if found is None:
+            return
+        sentence, confidence, definite = found
+        start, _ = network.extent(history)
+        severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
+        yield Symptom(
+            self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
+        )
+
+    def _harmed(self, stand: Standing, remaining: float) -> bool:
+        """Judged by the loss: a cap on confidence costs loss before it costs accuracy."""
+        left = stand.remaining_loss
+        return stand.steps >= self.harm_steps and (
+            stand.diverged or (math.isfinite(left) and left >= remaining)
+        )
+
+    def _classes(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        act = known.activation
+        if known.loss == "kl_div" and known.high > self.tolerance:
+            return "`kl_div` expects log-probabilities but is given values above 0.", 0.9, True
+        if known.loss == "nll_loss" and known.high > self.tolerance:
+            return (
+                "`nll_loss` expects log-probabilities but is given values above 0: use `log_softmax`.",
+                0.95,
+                True,
+            )
+        if known.loss != "cross_entropy" or known.units == 1:
+            return None
+        logs = known.high <= 0.0
+        if act in _PROBABILITIES and not logs:
+            return (
+                f"`cross_entropy` expects logits but is given the output of a {act}: probabilities "
+                "are squashed a "
+                f"second time and the loss cannot become small.",
+                0.95,
+                True,
+            )
+        if act in _ONE_SIDED and self._harmed(stand, self.one_sided):
+            return (
+                f"A {act} stands before `cross_entropy`: logits can never be negative and units die.",
+                0.8,
+                False,
+            )
+        if act in _BOUNDED and self._harmed(stand, self.bounded):
+            return (
+                f"A {act} stands before `cross_entropy`: logits within ±1 cannot be confident.",
+                0.85,
+                False,
+            )
+        return None
+
+    def _yes_or_no(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        act = known.activation
+        if known.units == 1 and act == "softmax":
+            return "A softmax over a single unit gives 1 whatever the input: use a sigmoid.", 0.97, True
+        if known.loss == "binary_cross_entropy_with_logits":
+            if act in _PROBABILITIES and known.high > 0.0:
+                return (
+                    f"`binary_cross_entropy_with_logits` expects logits but is given the output of a {act}: "
+                    f"nothing below one half can be said.",
+                    0.95,
+                    True,
+                )
+            if act in _ONE_SIDED and self._harmed(stand, self.one_sided):
+                return f"A {act} stands before the logits: nothing below one half can be said.", 0.85, False
+            if act in _BOUNDED and self._harmed(stand, self.bounded):
+                return f"A {act} stands before the logits: they cannot be confident within ±1.", 0.85, False
+        if known.loss == "binary_cross_entropy":
+            odd = act in _ONE_SIDED or act in _BOUNDED or act == "none"
+            if odd and self._harmed(stand, self.one_sided):
+                return "`binary_cross_entropy` expects the output of a sigmoid.", 0.75, False
+            if act == "softmax" and known.kind == "binary" and known.units > 1 and self._harmed(stand, 0.5):
+                return "A softmax makes labels exclude each other that may hold together.", 0.75, False
+        return None
+
+    def _values(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        if known.loss not in _VALUE_LOSSES or known.activation not in REACH:
+            return None
+        low, high = REACH[known.activation]
+        width = known.target_high - known.target_low
+        if not width > 0:
+            return None
+        outside = (max(0.0, low - known.target_low) + max(0.0, known.target_high - high)) / width
+        below = known.target_mean - known.target_std < low - 0.05 * width
+        above = known.target_mean + known.target_std > high + 0.05 * width
+        text = (
+            f"The output goes through a {known.activation} but the targets lie between "
+            f"{known.target_low:.3g} and "
+            f"{known.target_high:.3g}: {outside:.0%} of that range cannot be reached."
+        )
+        if outside > 0.1 and (below or above):
+            return text, 0.93, True
+        if outside > 0.1 and self._harmed(stand, self.reach):
+            return text, 0.8, False
+        dead = known.activation == "relu" and known.high <= 0.0
+        if dead and self._harmed(stand, 0.9):
+            return "The ReLU on the output has died: every prediction is 0.", 0.85, False
+        return None
+
+
+@dataclass(frozen=True)
+class ImproperLoss(Detector):
+    """The loss is not made for these targets."""
+
+    name: ClassVar[str] = "improper-loss"
+    min_steps: int = 3
+    harm_steps: int = 15
+    indices: float = 0.15
+    uneven_indices: float = 0.5
+    one_hot: float = 0.6
+    tolerance: float = 1e-3
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand, known = standing(history), fit(history)
+        if known is None or stand.steps < self.min_steps or stand.adversarial:
+            return
+        found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
+        if found is None:
+            return
+        sentence, confidence, definite = found
+        start, _ = network.extent(history)
+        severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
+        yield Symptom(
+            self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
+        )
+
+    def _classes(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        if known.loss not in _CLASS_LOSSES:
+            return None
+        if known.units == 1:
+            return (
+                f"`{known.loss}` over a single output unit is always 0: there is nothing to choose from.",
+                0.97,
+                True,
+            )
+        if known.kind == "values":
+            return (
+                f"`{known.loss}` is given values as targets that are no classes and no probabilities.",
+                0.92,
+                True,
+            )
+        if known.kind == "binary" and stand.steps >= self.harm_steps and stand.suffers(0.5):
+            return (
+                "`cross_entropy` assumes one class per sample, but several labels hold at once.",
+                0.7,
+                False,
+            )
+        return None
+
+    def _binary(self, known: Fit) -> tuple[str, float, bool] | None:
+        if known.loss not in _BINARY_LOSSES:
+            return None
+        if known.target_high > 1.0 + self.tolerance or known.target_low < -self.tolerance:
+            return (
+                f"`{known.loss}` needs targets between 0 and 1, but they lie between "
+                f"{known.target_low:.3g} and "
+                f"{known.target_high:.3g}.",
+                0.96,
+                True,
+            )
+        return None
+
+    def _values(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        if known.loss not in _VALUE_LOSSES or stand.steps < self.harm_steps:
+            return None
+        if known.units == 1 and known.kind == "values" and known.distinct >= 3:
+            whole = known.target_low == 0 and known.distinct == round(known.target_high) + 1
+            middle, even = known.target_high / 2, math.sqrt((known.distinct**2 - 1) / 12)
+            uniform = (
+                abs(known.target_mean - middle) < 0.15 * middle and abs(known.target_std / even - 1) < 0.2
+            )
+            if whole and stand.suffers(self.indices if uniform else self.uneven_indices):
+                return (
+                    f"`{known.loss}` treats the {known.distinct} class numbers as quantities: use one "
+                    "output unit "
+                    f"per class and `cross_entropy`.",
+                    0.85 if uniform else 0.7,
+                    False,
+                )
+        if known.kind == "one-hot" and known.units > 2 and stand.suffers(self.one_hot):
+            if known.loss == "l1_loss":
+                return "`l1_loss` on one-hot targets is smallest for answering nothing at all.", 0.88, False
+            return (
+                f"`{known.loss}` on one-hot targets has hardly any gradient far from the answer.",
+                0.55,
+                False,
+            )
+        return None

@@ -1,0 +1,188 @@
+"""From a history to ranked diagnoses: run the detectors, find the roots, say what could not be checked.
+
+>>> from akeso.history import History
+>>> examine(History()).status
+'healthy'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from akeso.catalogue import PROBLEMS, causes_of
+from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
+from akeso.history import History
+from akeso.profiles import Profile, load_profile
+
+#: A problem seen with less certainty than this is not taken as the cause of others.
+_CAUSE: Final = 0.6
+#: Consequences that say nothing new once their cause is named.
+_REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
+#: How many consequences are named beside the roots.
+_CONSEQUENCES: Final = 3
+#: Steps under which curves are not judged.
+_SHORT: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found, roots first, and what could not be checked."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    not_checked: tuple[str, ...]
+    profile: str = "akeso"
+
+    @property
+    def status(self) -> Literal["healthy", "findings"]:
+        """``"healthy"`` when there is nothing above info."""
+        serious = any(diagnosis.severity != "info" for diagnosis in self.diagnoses)
+        return "findings" if serious else "healthy"
+
+
+def examine(history: History, profile: str | Path | Profile = "akeso") -> Examination:
+    """Judge a history with the detectors and thresholds of a profile."""
+    chosen = load_profile(profile)
+    symptoms: list[Symptom] = []
+    failed: list[str] = []
+    with np.errstate(all="ignore"):
+        for detector in chosen.detectors:
+            try:
+                symptoms += list(detector.detect(history))
+            except Exception as problem:  # a detector that fails must not take the others with it
+                failed.append(
+                    f"{detector.name}: the detector failed ({problem.__class__.__name__}: {problem})"
+                )
+    merged = _merged(symptoms)
+    ranked = _by_cause(merged, history) if chosen.ranking == "causes" else _by_exposure(merged)
+    return Examination(tuple(ranked), (*failed, *_unseen(history)), chosen.name)
+
+
+def _merged(symptoms: Iterable[Symptom]) -> dict[str, Symptom]:
+    """One symptom per problem: the gravest and surest, since the earliest step of those as grave."""
+    merged: dict[str, Symptom] = {}
+    for symptom in symptoms:
+        known = merged.get(symptom.problem)
+        if known is None:
+            merged[symptom.problem] = symptom
+            continue
+        strong, weak = sorted((known, symptom), key=_gravity)
+        same = strong.severity == weak.severity
+        evidence = {**weak.evidence, **strong.evidence} if same else strong.evidence
+        step = min(strong.step, weak.step) if same else strong.step
+        merged[symptom.problem] = replace(strong, step=step, evidence=evidence)
+    return merged
+
+
+def _gravity(symptom: Symptom) -> tuple[int, float]:
+    return SEVERITIES.index(symptom.severity), -symptom.confidence
+
+
+def _by_exposure(merged: Mapping[str, Symptom]) -> list[Diagnosis]:
+    ordered = sorted(merged.values(), key=lambda symptom: (symptom.severity == "info", symptom.step))
+    return [_diagnosis(symptom, ()) for symptom in ordered]
+
+
+def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis]:
+    slack = max(20, history.steps // 10)
+    because: dict[str, tuple[str, ...]] = {}
+    for problem, symptom in merged.items():
+        causes = [
+            cause
+            for cause in causes_of(problem)
+            if cause in merged and _explains(merged[cause], symptom, slack)
+        ]
+        because[problem] = tuple(sorted(causes, key=lambda cause: _order(merged[cause])))
+    roots = [symptom for problem, symptom in merged.items() if not because[problem]]
+    effects = [symptom for problem, symptom in merged.items() if because[problem]]
+    grave = [symptom for symptom in roots if symptom.severity != "info"]
+    if grave:
+        roots = [
+            symptom for symptom in roots if symptom.problem not in _REDUNDANT or symptom.severity != "info"
+        ]
+    effects = [symptom for symptom in effects if symptom.problem not in _REDUNDANT]
+    named = sorted(roots, key=_order) + sorted(effects, key=_order)[:_CONSEQUENCES]
+    kept = {symptom.problem for symptom in named}
+    return [
+        _diagnosis(symptom, tuple(cause for cause in because[symptom.problem] if cause in kept))
+        for symptom in named
+    ]
+
+
+def _explains(cause: Symptom, effect: Symptom, slack: int) -> bool:
+    """Whether one problem was sure enough, grave enough and early enough to have caused another."""
+    if cause.severity == "info" or cause.confidence < _CAUSE:
+        return False
+    return cause.step <= effect.step + slack
+
+
+def _order(symptom: Symptom) -> tuple[int, float, int]:
+    """Gravest first, then surest, nearness to the user's own code breaking near-ties."""
+    rank = PROBLEMS[symptom.problem].root_rank if symptom.problem in PROBLEMS else 99
+    return SEVERITIES.index(symptom.severity), 0.01 * rank - symptom.confidence, symptom.step
+
+
+def _diagnosis(symptom: Symptom, because: tuple[str, ...]) -> Diagnosis:
+    problem = PROBLEMS.get(symptom.problem)
+    return Diagnosis(
+        symptom.problem,
+        symptom.severity,
+        float(min(1.0, max(0.0, symptom.confidence))),
+        symptom.layer,
+        int(symptom.step),
+        {key: _plain(value) for key, value in symptom.evidence.items() if value is not None},
+        because,
+        problem.helps if problem is not None else (),
+        symptom.sentence,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Evidence as JSON can hold it."""
+    if isinstance(value, (np.floating, float)):
+        number = float(value)
+        return number if math.isfinite(number) else str(number)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    return value
+
+
+def _unseen(history: History) -> list[str]:
+    """What a reader must not take silence about for a good sign."""
+    facts, lines = history.facts, []
+    loss = history.series("loss")
+    if not loss:
+        return ["no training step was seen"]
+    if len(loss) < _SHORT:
+        lines.append(f"only {len(loss)} steps seen: too few to judge curves")
+    if not history.series("val_loss") and not history.series("val_accuracy"):
+        lines.append("no validation seen: overfitting and leakage not checked")
+    if facts.get("loss") in (None, "custom"):
+        lines.append("loss function not recognised: output, loss and targets not checked against each other")
+    elif facts.get("task") in (None, "unknown"):
+        lines.append("task not recognised")
+    if not history.series("baseline_loss").finite() and "initial_loss_reference" not in facts:
+        lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
+    seen, total = facts.get("layers_seen"), facts.get("layers_total")
+    if isinstance(seen, int) and isinstance(total, int) and seen < total:
+        lines.append(f"{seen} of {total} layers visible")
+    if not history.scopes("grad_l2"):
+        lines.append("no gradients per layer seen")
+    if not history.scopes("act_std") and not history.scopes("act_linf"):
+        lines.append("no activations seen")
+    if len(facts.get("optimizers") or ()) > 1:
+        lines.append("several optimizers: the loss curve is not judged, they may work against each other")
+    if history.planned_steps is None and not history.finished:
+        lines.append("length of the run not known: slowness not judged")
+    lines += [
+        f"{event.scope or 'a probe'} switched off in step {event.step}"
+        for event in history.events_of("probe-off")
+    ]
+    return lines
