@@ -19,6 +19,7 @@ from akeso.history import History
 from akeso.journal import JournalWriter
 from akeso.torch.naming import is_compiled
 from akeso.torch.probe import Probe
+from akeso.torch.record import Record
 from akeso.torch.taps import TAPS
 
 Models = nn.Module | Iterable[nn.Module]
@@ -44,6 +45,11 @@ class Watch:
         """All readings so far."""
         self._probe.catch_up()
         return self._probe.history
+
+    @property
+    def record(self) -> Record:
+        """Where readings and facts go; who knows more about the run than can be seen adds it here."""
+        return self._probe._record
 
     @property
     def steps(self) -> int:

@@ -1,0 +1,105 @@
+"""The findings of a run as one JSON document: what every other form of report is made from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from akeso.history import History
+
+if TYPE_CHECKING:
+    from akeso.examination import Examination
+
+SCHEMA: Final = 1
+
+#: How many of the last training readings a metric is the mean of, at most: single batches are noisy.
+_LAST: Final = 50
+#: Where a metric is taken from, in order: signals, then what the script printed.
+_METRICS: Final = {
+    "train_loss": ("loss", "train_loss"),
+    "train_accuracy": ("accuracy", "train_accuracy"),
+    "val_loss": ("val_loss", "val_loss", "test_loss"),
+    "val_accuracy": ("val_accuracy", "val_accuracy", "test_accuracy"),
+    "metric": ("metric",),
+}
+
+
+def run_document(history: History, examination: Examination, overhead: float, **more: Any) -> dict[str, Any]:
+    """The document of a run; ``more`` is added to it (the run folder, an error).
+
+    >>> from akeso.examination import Examination
+    >>> document = run_document(History(), Examination((), ("no optimizer step was seen",)), 0.0)
+    >>> document["status"], document["diagnoses"], document["steps"]
+    ('healthy', [], 0)
+    """
+    document = {
+        "schema": SCHEMA,
+        "status": examination.status,
+        "diagnoses": [diagnosis.to_dict() for diagnosis in examination.diagnoses],
+        "task": str(history.facts.get("task", "unknown")),
+        "steps": history.steps,
+        "metrics": metrics(history),
+        "overhead": round(overhead, 5),
+        "not_checked": list(examination.not_checked),
+        **more,
+    }
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def metrics(history: History) -> dict[str, float | None]:
+    """The figures a run ended with; ``None`` where the last value is not a finite number."""
+    found: dict[str, float | None] = {}
+    for name, (signal, *printed) in _METRICS.items():
+        value = _last(history, signal)
+        if value is None:
+            value = next((v for label in printed if (v := _last_printed(history, label)) is not None), None)
+        if value is not None:
+            found[name] = value if math.isfinite(value) else None
+    return found
+
+
+def _last(history: History, signal: str) -> float | None:
+    series = history.series(signal)
+    if not series:
+        return None
+    if signal not in ("loss", "accuracy"):
+        return float(series.values[-1])
+    count = max(1, min(_LAST, len(series) // 10))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.mean(series.values[-count:]))
+
+
+def _last_printed(history: History, label: str) -> float | None:
+    printed = history.facts.get("printed_metrics")
+    values = printed.get(label) if isinstance(printed, Mapping) else None
+    try:
+        return float(values[-1][1]) if values else None
+    except (TypeError, ValueError, IndexError):
+        return None
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """The document as text that any JSON parser accepts."""
+    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Plain JSON values; a float that JSON does not know becomes its name."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)

@@ -1,0 +1,168 @@
+"""Reading metrics from printed lines: what a script says of itself.
+
+>>> printed_metrics("Epoch 3/10 | train loss 0.412 acc 0.81 | val loss 0.455, acc 79.5%")
+[('train_loss', 0.412), ('train_accuracy', 0.81), ('val_loss', 0.455), ('val_accuracy', 0.795)]
+>>> printed_metrics("epoch 3/10, 12.5 s, lr=0.01")
+[]
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from akeso.errors import BadInput
+
+_SPLITS: Final = {
+    "train": "train", "training": "train", "tr": "train",
+    "val": "val", "valid": "val", "validation": "val", "eval": "val", "evaluation": "val", "dev": "val",
+    "test": "test", "testing": "test", "holdout": "test",
+}  # fmt: skip
+_QUANTITIES: Final = {
+    "acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "nll": "loss", "f1": "f1", "auc": "auc",
+    "auroc": "auc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
+    "ppl": "perplexity", "bleu": "bleu", "dice": "dice", "iou": "iou", "miou": "iou",
+    "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
+    "score": "score", "wer": "wer", "cer": "cer",
+}  # fmt: skip
+#: Words that also mean something else: they count only after a split ("val error") or with "rate"/"score".
+_AMBIGUOUS: Final = {"error", "precision", "recall", "score", "r2", "wer", "cer"}
+#: Shares, whose percentages are brought to 0..1.
+SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
+#: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
+_NO_METRIC: Final = {
+    "epoch", "step", "iteration", "iter", "batch", "time", "lr", "size", "seed", "eta", "patience", "at",
+    "rate", "count", "weight", "scale",
+}  # fmt: skip
+
+_NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
+_WORD: Final = re.compile(r"[A-Za-z]+\d?")
+# A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
+_DIRECT: Final = re.compile(
+    rf"""(?:[\s_-]*(?:score|top-?\d|@\d))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*
+    (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
+    re.VERBOSE,
+)
+_FAR: Final = re.compile(
+    rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
+)
+_TIME: Final = re.compile(
+    r"\s*(?:s|ms|us|sec|secs|seconds?|min|mins|minutes?|h|hours?|it/s|s/it|samples/s)\b"
+)
+_FRACTION: Final = re.compile(r"\s*/\s*(\d+)(?![.\d])")
+
+
+def printed_metrics(line: str) -> list[tuple[str, float]]:
+    """The metrics that one printed line holds, as name and value, in order."""
+    if not any(character.isdigit() for character in line) and "nan" not in line.lower():
+        return []
+    found: list[tuple[str, float]] = []
+    split = ""
+    read_until = 0
+    for word in _words(line):
+        text = word[0].lower()
+        if text in _SPLITS:
+            split = _SPLITS[text]
+            continue
+        quantity = _QUANTITIES.get(text)
+        if quantity is None or word[1] < read_until:
+            continue
+        if quantity in _AMBIGUOUS and not split:
+            continue
+        value = _value_after(line, word[2], quantity)
+        if value is not None:
+            found.append((f"{split}_{quantity}" if split else quantity, value[0]))
+            read_until = value[1]
+    return found
+
+
+def _words(line: str) -> list[tuple[str, int, int]]:
+    """Words with their places; ``val_acc``, ``valAcc`` and ``val/acc`` are two words each."""
+    words = []
+    for match in _WORD.finditer(line):
+        start = match.start()
+        for part in re.finditer(r"[A-Z]*[a-z]+\d?|[A-Z]+\d?", match.group()):
+            words.append((part.group(), start + part.start(), start + part.end()))
+    return words
+
+
+def _value_after(line: str, position: int, quantity: str) -> tuple[float, int] | None:
+    match = _DIRECT.match(line, position)
+    separated = True
+    if match is not None:
+        separated = bool(match["sep"])
+    else:
+        match = _FAR.match(line, position)
+        if match is None:
+            return None
+        before = _WORD.findall(match["between"])
+        if before and before[-1].lower() in _NO_METRIC and not re.search(r"\d\s*$", match["between"]):
+            return None
+    text, rest = match["value"], match["rest"]
+    percent = rest.lstrip().startswith("%") or bool(match.groupdict().get("unit"))
+    fraction = _FRACTION.match(rest)
+    if fraction and quantity == "accuracy" and text.isdigit() and int(text) <= int(fraction[1]) > 0:
+        return int(text) / int(fraction[1]), match.end("value")
+    if fraction or _TIME.match(rest) or re.match(r"\.\d|\w", rest):
+        return None  # "3/10", a time, a version, a word that only begins with digits
+    if not separated and not percent and text.lstrip("+-").isdigit():
+        return None  # "loss 3": a count of something rather than a metric
+    value = float(text)
+    if quantity in SHARES and percent:
+        value /= 100
+    return value, match.end("value")
+
+
+class PrintedMetrics:
+    """All metrics printed during a run, a bounded number of values each."""
+
+    LABELS: Final = 32
+    VALUES: Final = 512
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[tuple[int, float]]] = {}
+
+    def hear(self, line: str, step: int) -> None:
+        """Take in one printed line."""
+        for label, value in printed_metrics(line):
+            if label not in self._values and len(self._values) >= self.LABELS:
+                continue
+            values = self._values.setdefault(label, [])
+            values.append((step, value))
+            if len(values) > self.VALUES:
+                del values[1::2]
+
+    def as_fact(self) -> dict[str, list[list[float]]]:
+        """Step and value of each metric; shares printed as percentages without a sign are scaled."""
+        fact = {}
+        for label, values in self._values.items():
+            largest = max((value for _, value in values if value == value), default=0.0)
+            percent = label.rpartition("_")[2] in SHARES and 1.0 < largest <= 100.0
+            fact[label] = [[step, value / 100 if percent else value] for step, value in values]
+        return fact
+
+
+class ChosenMetric:
+    """The figure that ``--metric REGEX`` picks out of what a script prints."""
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as error:
+            raise BadInput(f"--metric {pattern!r} is no regular expression: {error}") from error
+        if self._pattern.groups != 1:
+            raise BadInput(
+                f"--metric {pattern!r} has {self._pattern.groups} groups; give one, around the number: "
+                r"--metric 'val_acc: ([\d.]+)'"
+            )
+
+    def values(self, line: str) -> list[float]:
+        """The values in one line."""
+        found = []
+        for match in self._pattern.finditer(line):
+            text = (match[1] or "").strip().rstrip("%")
+            try:
+                found.append(float(text))
+            except ValueError:
+                continue
+        return found

@@ -1,0 +1,174 @@
+"""One ``akeso run``: the script in the middle, watching around it, the verdict at its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import AkesoError
+from akeso.history import History
+from akeso.script import program as programs
+from akeso.script.arrival import Arrival
+from akeso.script.folder import forget_agreement, rank, run_folder, world_size
+from akeso.script.metrics import PrintedMetrics
+from akeso.script.output import Listener, listen
+from akeso.script.program import Ending, Stopped
+from akeso.script.request import RunRequest, reaches
+from akeso.script.verdict import Verdict, conclude
+from akeso.script.voice import Voice
+
+if TYPE_CHECKING:
+    from akeso.torch.watching import Watch
+
+#: Exit code for akeso's own errors.
+_OWN_ERROR = 2
+
+
+class Session:
+    """Runs the script, hears what it prints, watches what it trains, and concludes."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._pid = os.getpid()
+        self._rank = rank()
+        self._folder = run_folder(request.program, request.folder)
+        self._watch: Watch | None = None
+        self._trouble = ""
+        self._printed = PrintedMetrics()
+        self._listeners: tuple[Listener | None, Listener | None] = (None, None)
+        self._voice = Voice(quiet=request.quiet or self._rank > 0)
+        self._verdict: Verdict | None = None
+        self._real_exit = os._exit
+
+    def run(self) -> int:
+        """Run the script to its end and return the exit code of the whole."""
+        request = self._request
+        if request.deterministic:
+            self._prepare_determinism()
+        arrival = Arrival("torch", self._start_watching)
+        self._listeners = listen(self._hear)
+        self._voice = Voice(listener=self._listeners[1], quiet=request.quiet or self._rank > 0)
+        os._exit = self._exit_at_once
+        arrival.install()
+        try:
+            ending = programs.run(request.program)
+        finally:
+            arrival.remove()
+            self._stop_listening()
+        if os.getpid() != self._pid:  # a child that the script forked and that has run to the end of it
+            return ending.code
+        code = self._finish(ending)
+        os._exit = self._real_exit
+        if ending.interrupted:
+            # The interpreter then ends as it does after Ctrl-C: killed by the signal, once the script's exit
+            # handlers have run. The traceback has been shown already.
+            sys.excepthook = _silent
+            raise KeyboardInterrupt
+        return code
+
+    # While the script runs
+
+    def _start_watching(self) -> None:
+        """Called once, when the script has imported torch."""
+        request = self._request
+        try:
+            from akeso.torch.watching import watch_everything
+
+            self._watch = watch_everything(
+                run=self._folder,
+                budget=request.budget,
+                profile=request.profile,
+                statistics=request.statistics,
+                on_finding=self._found,
+                say=self._voice.say,
+                rank=self._rank,
+            )
+        except Exception as error:
+            self._trouble = f"watching could not be started: {type(error).__name__}: {error}"
+            self._voice.say(f"{self._trouble}; the script runs unwatched")
+
+    def _found(self, diagnosis: Diagnosis) -> None:
+        """Called by the watch, inside the training loop, once per problem."""
+        stop = reaches(diagnosis.severity, self._request.stop_on)
+        if diagnosis.severity == "error" or stop:
+            self._voice.finding(diagnosis)
+        if stop:
+            raise Stopped(f"stopped at step {diagnosis.step}: {diagnosis.problem}")
+
+    def _hear(self, line: str, whole: bool) -> None:
+        """Called with everything the script prints, line by line."""
+        watch = self._watch
+        if watch is None or os.getpid() != self._pid:
+            return
+        if self._request.metric is not None:
+            for value in self._request.metric.values(line):
+                watch.record.readings(watch.steps, {"metric": {"": value}})
+        elif whole:
+            self._printed.hear(line, watch.steps)
+
+    def _prepare_determinism(self) -> None:
+        try:
+            from akeso.replay.deterministic import prepare
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("akeso"):
+                raise AkesoError(
+                    f"--deterministic is not part of this installation ({error.name} is missing)"
+                ) from error
+            raise AkesoError(
+                f"--deterministic needs the package {error.name}, which is not installed"
+            ) from error
+        prepare(self._request.seed)
+
+    # At its end
+
+    def _finish(self, ending: Ending) -> int:
+        """Close the watch, conclude, tell; the exit code of the whole."""
+        if self._verdict is not None:
+            return self._verdict.code
+        self._stop_listening()
+        try:
+            history, overhead = self._close_watch()
+            self._verdict = conclude(
+                self._request, ending, history, overhead, self._folder, self._rank, self._trouble
+            )
+            if world_size() > 1 and self._rank == 0:
+                forget_agreement(self._folder)
+            return self._verdict.code
+        except KeyboardInterrupt:
+            return 130
+        except Exception as error:
+            self._voice.say(
+                f"the findings could not be worked out: {type(error).__name__}: {error}; "
+                f"what was read is in {self._folder}"
+            )
+            return ending.code if ending.failed or self._request.exit_zero else _OWN_ERROR
+
+    def _close_watch(self) -> tuple[History, float]:
+        watch = self._watch
+        if watch is None:
+            return History(), 0.0
+        printed = self._printed.as_fact()
+        if printed:
+            watch.record.fact("printed_metrics", printed)
+        if self._request.higher_is_better is not None:
+            watch.record.fact("metric_higher_is_better", self._request.higher_is_better)
+        watch.close()
+        return watch.history, watch.overhead
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            if listener is not None:
+                listener.remove()
+
+    def _exit_at_once(self, status: int) -> NoReturn:
+        """In place of ``os._exit``: nothing runs after that, so what there is to say is said before."""
+        if os.getpid() == self._pid and self._verdict is None:
+            code = self._finish(Ending(status & 0xFF, failed=status & 0xFF != 0))
+            status = status or code
+        self._real_exit(status)
+
+
+def _silent(*_: object) -> None:
+    """An exception hook that shows nothing."""
