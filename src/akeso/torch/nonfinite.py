@@ -44,38 +44,44 @@ def _in_graph(loss: torch.Tensor, names: Names) -> Origin:
         if node is None or node in seen:
             continue
         seen.add(node)
-        what = _saved_nonfinite(node)
-        if what:
-            module = _module_of(node, names)
-            kind = type(node).__name__.split("Backward")[0].lower()
-            origin = Origin("input" if what == "leaf" else "activation", module or origin.module, kind)
+        found = _saved_nonfinite(node)
+        if found is not None:
+            what, culprit = found
+            module = _module_of(culprit, names)
+            kind = type(culprit).__name__.split("Backward")[0].lower()
+            origin = Origin(what, module or origin.module, kind)
         queue.extend(parent for parent, _ in node.next_functions)
     return origin
 
 
-def _saved_nonfinite(node: Any) -> str:
-    for attribute in ("_saved_mat1", "_saved_input", "_saved_self", "_saved_result", "_saved_output"):
+def _saved_nonfinite(node: Any) -> tuple[str, Any] | None:
+    """What is not finite about a node, and the node that made it so."""
+    for attribute in (*_GIVEN, *_MADE):
         try:
             tensor = getattr(node, attribute, None)
         except RuntimeError:  # freed already
             continue
-        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.numel():
-            if not bool(torch.isfinite(tensor).all()):
-                leaf = tensor.grad_fn is None and not tensor.requires_grad and attribute in _INPUTS
-                return "leaf" if leaf and not _has_graph_input(node) else "inner"
-    return ""
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+            continue
+        if not bool(torch.isfinite(tensor).all()):
+            if attribute in _MADE:
+                return "activation", node
+            maker = _maker(node)
+            return ("input", node) if maker is None else ("activation", maker)
+    return None
 
 
-_INPUTS = ("_saved_mat1", "_saved_input", "_saved_self")
+#: What a node was given, and what it made.
+_GIVEN = ("_saved_mat1", "_saved_input", "_saved_self")
+_MADE = ("_saved_result", "_saved_output")
 
 
-def _has_graph_input(node: Any) -> bool:
-    """Whether anything but parameters flows into the node."""
-    return any(
-        parent is not None
-        and type(parent).__name__ not in ("AccumulateGrad", "TBackward0", "TransposeBackward0")
-        for parent, _ in node.next_functions
-    )
+def _maker(node: Any) -> Any:
+    """The node whose result this one was given; ``None`` when nothing but parameters flows into it."""
+    for parent, _ in node.next_functions:
+        if parent is not None and type(parent).__name__ not in ("AccumulateGrad", "TBackward0", "TransposeBackward0"):
+            return parent
+    return None
 
 
 def _module_of(node: Any, names: Names) -> str:
