@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,7 @@ def missing() -> list[str]:
     return [name for name, file in _FILES.items() if not (folder() / file).is_file()]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _say_missing(name: str) -> None:
     print(
         f"benchmarks.data: {_FILES[name]} is not in {folder()} (set AKESO_DATA); a stand-in of the same shape is used",
@@ -52,14 +52,14 @@ def _say_missing(name: str) -> None:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def circle() -> Data:
     """Two rings, AUTOTRAINER's Circle: 700 training and 300 validation points, labels 0 and 1."""
     x, y = make_circles(1000, noise=0.1, random_state=1)
     return Data(x[:700].astype(np.float32), y[:700], x[700:].astype(np.float32), y[700:])
 
 
-@lru_cache(maxsize=None)
+@cache
 def blob() -> Data:
     """Three clusters, AUTOTRAINER's Blob: 700 training and 300 validation points, labels 0 to 2."""
     x, y = make_blobs(1000, centers=3, cluster_std=2, random_state=2)
@@ -99,31 +99,31 @@ def _drawn_texts(topics: int, train: int, val: int) -> Data:
     return Data(words[:train], labels[:train], words[train:], labels[train:], real=False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def mnist() -> Data:
     """Hand-written digits: images (n, 28, 28) of bytes."""
     return _archive("mnist") or _digit_images(28, 0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def cifar10() -> Data:
     """Photographs of ten kinds: images (n, 32, 32, 3) of bytes."""
     return _archive("cifar10") or _digit_images(32, 3)
 
 
-@lru_cache(maxsize=None)
+@cache
 def imdb() -> Data:
     """Film reviews as (n, 200) word ids under 5000, padded in front with 0; labels 0 and 1."""
     return _archive("imdb") or _drawn_texts(2, 5000, 2000)
 
 
-@lru_cache(maxsize=None)
+@cache
 def reuters() -> Data:
     """News wires as (n, 200) word ids under 5000, padded in front with 0; 43 topics."""
     return _archive("reuters") or _drawn_texts(43, 7500, 1900)
 
 
-@lru_cache(maxsize=None)
+@cache
 def exchange_rate() -> Array:
     """Daily exchange rates of eight currencies, (days, 8)."""
     path = folder() / _FILES["exchange_rate"]
@@ -135,7 +135,7 @@ def exchange_rate() -> Array:
     return np.exp(np.cumsum(steps - 1e-5, axis=0)).astype(np.float32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def shakespeare(characters: int = 200_000) -> str:
     """The beginning of the tiny Shakespeare text."""
     path = folder() / _FILES["tinyshakespeare"]

@@ -33,4 +33,6 @@ def case(name: str) -> Case:
         return cases()[name]
     except KeyError:
         near = [other for other in cases() if name.split("-")[0] in other]
-        raise ValueError(f"there is no case {name!r}; cases like it: {', '.join(near[:8]) or 'none'}") from None
+        raise ValueError(
+            f"there is no case {name!r}; cases like it: {', '.join(near[:8]) or 'none'}"
+        ) from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import nn
 
 _P = "dying-relu"
 _INIT = ("poor-initialisation",)
@@ -66,7 +66,13 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.Deep([2, 20, 20, 20, 3], F.relu), sets.blob(), m.sgd(lr, 0.9), 64, 50)
 
 
-@sick("mnist-relu-34x128", _P, dataset="mnist", style="loader", also=("vanishing-gradient", "poor-initialisation"))
+@sick(
+    "mnist-relu-34x128",
+    _P,
+    dataset="mnist",
+    style="loader",
+    also=("vanishing-gradient", "poor-initialisation"),
+)
 def _(fixed: bool) -> Parts:
     # AUTOTRAINER's first example, its weights drawn as Keras does.
     def model() -> nn.Module:
@@ -79,7 +85,11 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-relu-adam-0.1", _P, dataset="mnist", style="slices", also=_LR)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Deep([784, 64, 64, 64, 64, 10], F.relu), sets.mnist(flat=True), m.adam(1e-3 if fixed else 0.1), 64, 8
+        lambda: m.Deep([784, 64, 64, 64, 64, 10], F.relu),
+        sets.mnist(flat=True),
+        m.adam(1e-3 if fixed else 0.1),
+        64,
+        8,
     )
 
 
@@ -94,11 +104,22 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-conv-lr-kick", _P, dataset="mnist", family="convolutional", style="trainer", also=_LR)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.conv_chain(1, widths=(8, 16, 16)), sets.mnist(1500, 400), m.adam(2e-3 if fixed else 0.2), 50, 10
+        lambda: m.conv_chain(1, widths=(8, 16, 16)),
+        sets.mnist(1500, 400),
+        m.adam(2e-3 if fixed else 0.2),
+        50,
+        10,
     )
 
 
-@sick("cifar-lenet-negative-weights", _P, dataset="cifar10", family="convolutional", style="accuracy", also=_INIT)
+@sick(
+    "cifar-lenet-negative-weights",
+    _P,
+    dataset="cifar10",
+    family="convolutional",
+    style="accuracy",
+    also=_INIT,
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         return m.initialised(m.LeNet(3, 32, dense=(64, 64)), m.he if fixed else m.uniform(-0.12, 0.0))
@@ -124,7 +145,9 @@ def _(fixed: bool) -> Parts:
     return Parts(model, *pairs, F.binary_cross_entropy_with_logits, m.adam(), 64, 8, threshold=0.0)
 
 
-@sick("imdb-bag-relu-16", _P, dataset="imdb", style="steps", also=("vanishing-gradient", "poor-initialisation"))
+@sick(
+    "imdb-bag-relu-16", _P, dataset="imdb", style="steps", also=("vanishing-gradient", "poor-initialisation")
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         net = m.Bag(2, dense=[8] * 16, act=F.selu if fixed else F.relu)
@@ -136,7 +159,11 @@ def _(fixed: bool) -> Parts:
 @sick("reuters-counts-lr-kick", _P, dataset="reuters", style="trainer", also=_LR)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(2000, 64, 43), sets.counts("reuters", 2500), m.adam(1e-3 if fixed else 0.3), 64, 8
+        lambda: m.ThreeLayer(2000, 64, 43),
+        sets.counts("reuters", 2500),
+        m.adam(1e-3 if fixed else 0.3),
+        64,
+        8,
     )
 
 
@@ -151,7 +178,9 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.words("reuters", 2500, 500, 50), m.adam(4e-3), 64, 8)
 
 
-@sick("reuters-transformer-dead-tail", _P, dataset="reuters", family="transformer", style="loader", also=_INIT)
+@sick(
+    "reuters-transformer-dead-tail", _P, dataset="reuters", family="transformer", style="loader", also=_INIT
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         body = m.Transformer(48, layers=1, length=50)

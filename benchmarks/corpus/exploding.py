@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import Tensor, nn
 
 _P = "exploding-gradient"
 _ALSO = ("poor-initialisation", "non-finite")
@@ -52,7 +52,11 @@ def _(fixed: bool) -> Parts:
 @sick("blob-exponential-3", _P, dataset="blob", style="accuracy", also=("non-finite",))
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Deep([2] + [12] * 3 + [3], torch.tanh if fixed else torch.exp), sets.blob(), m.sgd(0.01), 64, 60
+        lambda: m.Deep([2] + [12] * 3 + [3], torch.tanh if fixed else torch.exp),
+        sets.blob(),
+        m.sgd(0.01),
+        64,
+        60,
     )
 
 
@@ -68,7 +72,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     # Polynomial features of polynomial features: x**2 as an activation, three times over.
     return _ce(
-        lambda: m.Deep([2] + [16] * 4 + [3], F.silu if fixed else torch.square), sets.blob(), m.sgd(0.01), 50, 50
+        lambda: m.Deep([2] + [16] * 4 + [3], F.silu if fixed else torch.square),
+        sets.blob(),
+        m.sgd(0.01),
+        50,
+        50,
     )
 
 
@@ -124,13 +132,13 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.cifar(2500), m.adam(), 64, 8)
 
 
-@sick("cifar-lenet-xavier-gain-6", _P, dataset="cifar10", family="convolutional", style="accuracy", also=_ALSO)
+@sick(
+    "cifar-lenet-xavier-gain-6", _P, dataset="cifar10", family="convolutional", style="accuracy", also=_ALSO
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         gain = 1.0 if fixed else 6.0
-        return m.initialised(
-            m.LeNet(3, 32, dense=(64, 64)), lambda w: nn.init.xavier_normal_(w, gain=gain)
-        )
+        return m.initialised(m.LeNet(3, 32, dense=(64, 64)), lambda w: nn.init.xavier_normal_(w, gain=gain))
 
     return _ce(model, sets.cifar(2500), m.sgd(0.02, 0.9), 64, 8)
 
@@ -138,7 +146,11 @@ def _(fixed: bool) -> Parts:
 @sick("imdb-relu-rnn-big", _P, dataset="imdb", family="recurrent", style="trainer", also=_ALSO)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
-        net = m.TextNet(2, cell=lambda i, h, batch_first: nn.RNN(i, h, nonlinearity="relu", batch_first=batch_first), pool="mean")
+        net = m.TextNet(
+            2,
+            cell=lambda i, h, batch_first: nn.RNN(i, h, nonlinearity="relu", batch_first=batch_first),
+            pool="mean",
+        )
         if fixed:
             nn.init.eye_(net.rnn.weight_hh_l0)  # type: ignore[arg-type]
             net.rnn.weight_hh_l0.data.mul_(0.5)  # type: ignore[operator, union-attr]
@@ -176,7 +188,14 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.words("reuters", 2500, 500, 40), m.adam(1e-3), 50, 8)
 
 
-@sick("imdb-transformer-unscaled-attention", _P, dataset="imdb", family="transformer", style="accuracy", also=_ALSO)
+@sick(
+    "imdb-transformer-unscaled-attention",
+    _P,
+    dataset="imdb",
+    family="transformer",
+    style="accuracy",
+    also=_ALSO,
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         net = m.HandTransformer(2, layers=3, norm=fixed, scaled=fixed)

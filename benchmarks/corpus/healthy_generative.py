@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import healthy_loop, r2
+from torch import Tensor, nn
 
 
 @healthy_loop("well-autoencoder-dense", dataset="mnist", metric="r2", expect=0.4)
 def _(seed: int) -> float:
     (x, _), (xv, _) = sets.mnist(flat=True)
-    model = nn.Sequential(nn.Linear(784, 96), nn.ReLU(), nn.Linear(96, 16), nn.Linear(16, 96), nn.ReLU(), nn.Linear(96, 784))
+    model = nn.Sequential(
+        nn.Linear(784, 96), nn.ReLU(), nn.Linear(96, 16), nn.Linear(16, 96), nn.ReLU(), nn.Linear(96, 784)
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.MSELoss()
     score = 0.0
@@ -34,7 +36,9 @@ def _(seed: int) -> float:
     return score
 
 
-@healthy_loop("well-autoencoder-sigmoid-bce", dataset="mnist", family="convolutional", metric="r2", expect=0.3)
+@healthy_loop(
+    "well-autoencoder-sigmoid-bce", dataset="mnist", family="convolutional", metric="r2", expect=0.3
+)
 def _(seed: int) -> float:
     # Grey values between 0 and 1 as soft targets of a cross entropy.
     (x, _), (xv, _) = sets.mnist(1500, 400)
@@ -42,8 +46,12 @@ def _(seed: int) -> float:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encode = nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1), nn.ReLU(), nn.Conv2d(8, 8, 4, 2, 1), nn.ReLU())
-            self.decode = nn.Sequential(nn.ConvTranspose2d(8, 8, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, 2, 1))
+            self.encode = nn.Sequential(
+                nn.Conv2d(1, 8, 4, 2, 1), nn.ReLU(), nn.Conv2d(8, 8, 4, 2, 1), nn.ReLU()
+            )
+            self.decode = nn.Sequential(
+                nn.ConvTranspose2d(8, 8, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 1, 4, 2, 1)
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             return torch.sigmoid(self.decode(self.encode(x)))
@@ -141,7 +149,10 @@ def _(seed: int) -> float:
         g_opt.step()
     with torch.no_grad():
         made = generator(torch.randn(500, 4))
-        return float(torch.cdist(made, real(500)).min(1).values.mean() + torch.cdist(real(500), made).min(1).values.mean())
+        return float(
+            torch.cdist(made, real(500)).min(1).values.mean()
+            + torch.cdist(real(500), made).min(1).values.mean()
+        )
 
 
 @healthy_loop("well-wgan-blobs", dataset="blob", metric="distance", higher_is_better=False, expect=2.5)
@@ -168,7 +179,9 @@ def _(seed: int) -> float:
             g_opt.step()
     with torch.no_grad():
         made = generator(torch.randn(300, 2))
-        return float(torch.cdist(points[:300], made).min(1).values.mean() + (made.mean(0) - points.mean(0)).norm())
+        return float(
+            torch.cdist(points[:300], made).min(1).values.mean() + (made.mean(0) - points.mean(0)).norm()
+        )
 
 
 @healthy_loop("well-diffusion-blobs", dataset="blob", metric="loss", higher_is_better=False, expect=0.8)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import math
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import accuracy, healthy_loop, r2
+from torch import Tensor, nn
 
 
 def _batches(x: Tensor, y: Tensor, size: int) -> DataLoader[tuple[Tensor, ...]]:

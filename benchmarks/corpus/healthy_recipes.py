@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, healthy
+from torch import Tensor, nn
 
 _log_softmax = partial(F.log_softmax, dim=1)
 
@@ -29,7 +29,9 @@ def _values(model, pairs, loss, opt, batch, epochs, **more) -> Parts:  # type: i
 @healthy("well-circle-one-unit-sigmoid", dataset="circle", expect=0.75, style="loader")
 def _() -> Parts:
     pairs = sets.binary(sets.circle())
-    return Parts(lambda: m.mlp([2, 16, 16, 1], nn.ReLU, nn.Sigmoid()), *pairs, nn.BCELoss(), m.adam(5e-3), 32, 30)
+    return Parts(
+        lambda: m.mlp([2, 16, 16, 1], nn.ReLU, nn.Sigmoid()), *pairs, nn.BCELoss(), m.adam(5e-3), 32, 30
+    )
 
 
 @healthy("well-circle-logits", dataset="circle", expect=0.75, style="slices")
@@ -44,7 +46,12 @@ def _() -> Parts:
 @healthy("well-circle-two-unit-softmax", dataset="circle", expect=0.75, style="accuracy")
 def _() -> Parts:
     return Parts(
-        lambda: m.mlp([2, 20, 20, 2], nn.ReLU, nn.LogSoftmax(dim=-1)), *sets.circle(), nn.NLLLoss(), m.adam(5e-3), 32, 30
+        lambda: m.mlp([2, 20, 20, 2], nn.ReLU, nn.LogSoftmax(dim=-1)),
+        *sets.circle(),
+        nn.NLLLoss(),
+        m.adam(5e-3),
+        32,
+        30,
     )
 
 
@@ -52,7 +59,9 @@ def _() -> Parts:
 def _() -> Parts:
     # Squared error on a probability (the Brier score) is a proper loss, and this one learns.
     pairs = sets.binary(sets.circle())
-    return Parts(lambda: m.mlp([2, 16, 16, 1], nn.ReLU, nn.Sigmoid()), *pairs, nn.MSELoss(), m.adam(5e-3), 32, 40)
+    return Parts(
+        lambda: m.mlp([2, 16, 16, 1], nn.ReLU, nn.Sigmoid()), *pairs, nn.MSELoss(), m.adam(5e-3), 32, 40
+    )
 
 
 @healthy("well-circle-deep-tanh", dataset="circle", expect=0.75, style="steps")
@@ -125,7 +134,9 @@ def _() -> Parts:
 
 @healthy("well-blob-rprop", dataset="blob", expect=0.78, style="blind")
 def _() -> Parts:
-    return _ce(lambda: m.mlp([2, 12, 3], nn.Tanh), sets.blob(), lambda p: torch.optim.Rprop(p, lr=0.01), 700, 80)
+    return _ce(
+        lambda: m.mlp([2, 12, 3], nn.Tanh), sets.blob(), lambda p: torch.optim.Rprop(p, lr=0.01), 700, 80
+    )
 
 
 # ---------------------------------------------------------------- images
@@ -165,7 +176,12 @@ def _() -> Parts:
 @healthy("well-mnist-mse-one-hot", dataset="mnist", expect=0.75, style="steps")
 def _() -> Parts:
     return Parts(
-        lambda: m.mlp([784, 64, 10], nn.ReLU), *sets.one_hot(sets.mnist(flat=True), 10), F.mse_loss, m.adam(), 64, 8
+        lambda: m.mlp([784, 64, 10], nn.ReLU),
+        *sets.one_hot(sets.mnist(flat=True), 10),
+        F.mse_loss,
+        m.adam(),
+        64,
+        8,
     )
 
 
@@ -220,7 +236,9 @@ def _() -> Parts:
         cosine = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 8)
         return torch.optim.lr_scheduler.SequentialLR(opt, [warm, cosine], milestones=[3])
 
-    return _ce(lambda: m.mlp([784, 64, 64, 10]), sets.mnist(flat=True), m.adam(3e-3), 64, 11, schedule=schedule)
+    return _ce(
+        lambda: m.mlp([784, 64, 64, 10]), sets.mnist(flat=True), m.adam(3e-3), 64, 11, schedule=schedule
+    )
 
 
 @healthy("well-mnist-step-schedule", dataset="mnist", expect=0.78, style="slices")
@@ -234,7 +252,9 @@ def _() -> Parts:
 
 @healthy("well-mnist-batchnorm-conv", dataset="mnist", family="convolutional", expect=0.85, style="trainer")
 def _() -> Parts:
-    return _ce(lambda: m.conv_chain(1, widths=(8, 16, 16), norm=True), sets.mnist(1500, 400), m.sgd(0.05, 0.9), 64, 8)
+    return _ce(
+        lambda: m.conv_chain(1, widths=(8, 16, 16), norm=True), sets.mnist(1500, 400), m.sgd(0.05, 0.9), 64, 8
+    )
 
 
 @healthy("well-mnist-bytes-batchnorm", dataset="mnist", family="convolutional", expect=0.8, style="loader")
@@ -260,7 +280,13 @@ def _() -> Parts:
 
 @healthy("well-mnist-nadam-silu", dataset="mnist", expect=0.8, style="accuracy")
 def _() -> Parts:
-    return _ce(lambda: m.Deep([784, 64, 64, 10], F.silu), sets.mnist(flat=True), lambda p: torch.optim.NAdam(p, 1e-3), 64, 7)
+    return _ce(
+        lambda: m.Deep([784, 64, 64, 10], F.silu),
+        sets.mnist(flat=True),
+        lambda p: torch.optim.NAdam(p, 1e-3),
+        64,
+        7,
+    )
 
 
 @healthy("well-cifar-conv", dataset="cifar10", family="convolutional", expect=0.3, style="loader")
@@ -285,7 +311,9 @@ def _() -> Parts:
 @healthy("well-imdb-counts-logistic", dataset="imdb", expect=0.75, style="loader")
 def _() -> Parts:
     pairs = sets.binary(sets.counts("imdb"))
-    return Parts(lambda: nn.Linear(2000, 1), *pairs, nn.BCEWithLogitsLoss(), m.adam(3e-3), 64, 8, threshold=0.0)
+    return Parts(
+        lambda: nn.Linear(2000, 1), *pairs, nn.BCEWithLogitsLoss(), m.adam(3e-3), 64, 8, threshold=0.0
+    )
 
 
 @healthy("well-imdb-bag", dataset="imdb", expect=0.7, style="slices")
@@ -303,13 +331,19 @@ def _() -> Parts:
 
 @healthy("well-reuters-bag", dataset="reuters", expect=0.6, style="accuracy")
 def _() -> Parts:
-    return _ce(lambda: m.Bag(43, embed=48, dense=()), sets.words("reuters", 3000, 600, 100), m.adam(0.01), 64, 7)
+    return _ce(
+        lambda: m.Bag(43, embed=48, dense=()), sets.words("reuters", 3000, 600, 100), m.adam(0.01), 64, 7
+    )
 
 
 @healthy("well-reuters-gru", dataset="reuters", family="recurrent", expect=0.55, style="loader")
 def _() -> Parts:
     return _ce(
-        lambda: m.TextNet(43, cell=nn.GRU, hidden=32), sets.words("reuters", 2500, 500, 50), m.adam(5e-3), 64, 7
+        lambda: m.TextNet(43, cell=nn.GRU, hidden=32),
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(5e-3),
+        64,
+        7,
     )
 
 
@@ -331,17 +365,23 @@ def _() -> Parts:
 
 @healthy("well-regression-mse", dataset="generated", metric="r2", expect=0.7, style="loader")
 def _() -> Parts:
-    return _values(lambda: m.mlp([8, 32, 32, 1]), sets.regression(seed=30), nn.MSELoss(), m.adam(5e-3), 32, 30)
+    return _values(
+        lambda: m.mlp([8, 32, 32, 1]), sets.regression(seed=30), nn.MSELoss(), m.adam(5e-3), 32, 30
+    )
 
 
 @healthy("well-regression-l1", dataset="generated", metric="r2", expect=0.65, style="slices")
 def _() -> Parts:
-    return _values(lambda: m.Deep([8, 32, 32, 1], torch.tanh), sets.regression(seed=31), F.l1_loss, m.adam(5e-3), 32, 30)
+    return _values(
+        lambda: m.Deep([8, 32, 32, 1], torch.tanh), sets.regression(seed=31), F.l1_loss, m.adam(5e-3), 32, 30
+    )
 
 
 @healthy("well-regression-huber", dataset="generated", metric="r2", expect=0.65, style="trainer")
 def _() -> Parts:
-    return _values(lambda: m.ThreeLayer(8, 32, 1), sets.regression(seed=32), nn.HuberLoss(), m.sgd(0.05, 0.9), 32, 30)
+    return _values(
+        lambda: m.ThreeLayer(8, 32, 1), sets.regression(seed=32), nn.HuberLoss(), m.sgd(0.05, 0.9), 32, 30
+    )
 
 
 @healthy("well-regression-hundreds", dataset="generated", metric="r2", expect=0.65, style="steps")
@@ -356,21 +396,33 @@ def _() -> Parts:
 def _() -> Parts:
     # Losses of 1e-4 from the start are the scale of the targets, not convergence.
     (x, y), (xv, yv) = sets.regression(seed=34)
-    return _values(lambda: m.mlp([8, 32, 32, 1]), ((x, y / 50), (xv, yv / 50)), nn.MSELoss(), m.adam(3e-3), 32, 40)
+    return _values(
+        lambda: m.mlp([8, 32, 32, 1]), ((x, y / 50), (xv, yv / 50)), nn.MSELoss(), m.adam(3e-3), 32, 40
+    )
 
 
 @healthy("well-regression-noisy", dataset="generated", metric="r2", expect=0.15, style="slices")
 def _() -> Parts:
     # Half of the variance cannot be explained by anything.
     return _values(
-        lambda: m.mlp([8, 16, 1], nn.Tanh), sets.regression(1500, noise=1.2, seed=35), nn.MSELoss(), m.adam(3e-3), 64, 15
+        lambda: m.mlp([8, 16, 1], nn.Tanh),
+        sets.regression(1500, noise=1.2, seed=35),
+        nn.MSELoss(),
+        m.adam(3e-3),
+        64,
+        15,
     )
 
 
 @healthy("well-regression-sum-loss", dataset="generated", metric="r2", expect=0.65, style="blind")
 def _() -> Parts:
     return _values(
-        lambda: m.mlp([8, 32, 32, 1]), sets.regression(seed=36), nn.MSELoss(reduction="sum"), m.adam(3e-3), 32, 30
+        lambda: m.mlp([8, 32, 32, 1]),
+        sets.regression(seed=36),
+        nn.MSELoss(reduction="sum"),
+        m.adam(3e-3),
+        32,
+        30,
     )
 
 
@@ -378,8 +430,12 @@ def _() -> Parts:
 def _() -> Parts:
     draw = torch.Generator().manual_seed(37)
     x = torch.randn(900, 6, generator=draw)
-    y = x @ torch.tensor([[1.0], [-2.0], [0.5], [0.0], [3.0], [1.0]]) + 0.3 * torch.randn(900, 1, generator=draw)
-    return _values(lambda: nn.Linear(6, 1), ((x[:600], y[:600]), (x[600:], y[600:])), nn.MSELoss(), m.sgd(0.02), 32, 15)
+    y = x @ torch.tensor([[1.0], [-2.0], [0.5], [0.0], [3.0], [1.0]]) + 0.3 * torch.randn(
+        900, 1, generator=draw
+    )
+    return _values(
+        lambda: nn.Linear(6, 1), ((x[:600], y[:600]), (x[600:], y[600:])), nn.MSELoss(), m.sgd(0.02), 32, 15
+    )
 
 
 @healthy("well-regression-many-outputs", dataset="generated", metric="r2", expect=0.6, style="trainer")
@@ -388,7 +444,12 @@ def _() -> Parts:
     x = torch.randn(1100, 5, generator=draw)
     y = torch.sin(x @ torch.randn(5, 4, generator=draw) / 2)
     return _values(
-        lambda: m.mlp([5, 48, 48, 4]), ((x[:800], y[:800]), (x[800:], y[800:])), F.smooth_l1_loss, m.adam(5e-3), 32, 30
+        lambda: m.mlp([5, 48, 48, 4]),
+        ((x[:800], y[:800]), (x[800:], y[800:])),
+        F.smooth_l1_loss,
+        m.adam(5e-3),
+        32,
+        30,
     )
 
 
@@ -397,7 +458,9 @@ def _() -> Parts:
     # Targets between 0 and 1: a sigmoid at the end is right.
     (x, y), (xv, yv) = sets.regression(seed=39)
     pairs = ((x, torch.sigmoid(y)), (xv, torch.sigmoid(yv)))
-    return _values(lambda: m.mlp([8, 32, 32, 1], nn.ReLU, nn.Sigmoid()), pairs, nn.MSELoss(), m.adam(5e-3), 32, 30)
+    return _values(
+        lambda: m.mlp([8, 32, 32, 1], nn.ReLU, nn.Sigmoid()), pairs, nn.MSELoss(), m.adam(5e-3), 32, 30
+    )
 
 
 def _poisson(output: Tensor, target: Tensor) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks import data
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import accuracy, healthy_loop, r2
+from torch import Tensor, nn
 
 
 def _characters(count: int = 60_000) -> tuple[Tensor, int]:
@@ -22,7 +22,9 @@ def _characters(count: int = 60_000) -> tuple[Tensor, int]:
 
 
 class _Gpt(nn.Module):
-    def __init__(self, letters: int, width: int = 48, layers: int = 2, length: int = 32, tied: bool = False) -> None:
+    def __init__(
+        self, letters: int, width: int = 48, layers: int = 2, length: int = 32, tied: bool = False
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(letters, width)
         self.place = nn.Embedding(length, width)
@@ -75,19 +77,40 @@ def _language_model(model: nn.Module, letters: int, ids: Tensor, steps: int, lr:
     return value
 
 
-@healthy_loop("well-gpt", dataset="shakespeare", family="transformer", metric="loss", higher_is_better=False, expect=2.75)
+@healthy_loop(
+    "well-gpt",
+    dataset="shakespeare",
+    family="transformer",
+    metric="loss",
+    higher_is_better=False,
+    expect=2.75,
+)
 def _(seed: int) -> float:
     ids, letters = _characters()
     return _language_model(_Gpt(letters), letters, ids, 360, 3e-3)
 
 
-@healthy_loop("well-gpt-tied", dataset="shakespeare", family="transformer", metric="loss", higher_is_better=False, expect=2.85)
+@healthy_loop(
+    "well-gpt-tied",
+    dataset="shakespeare",
+    family="transformer",
+    metric="loss",
+    higher_is_better=False,
+    expect=2.85,
+)
 def _(seed: int) -> float:
     ids, letters = _characters()
     return _language_model(_Gpt(letters, layers=1, tied=True), letters, ids, 360, 3e-3)
 
 
-@healthy_loop("well-char-lstm", dataset="shakespeare", family="recurrent", metric="loss", higher_is_better=False, expect=2.75)
+@healthy_loop(
+    "well-char-lstm",
+    dataset="shakespeare",
+    family="recurrent",
+    metric="loss",
+    higher_is_better=False,
+    expect=2.75,
+)
 def _(seed: int) -> float:
     ids, letters = _characters()
 
@@ -142,7 +165,11 @@ def _(seed: int) -> float:
     def tags(ids: Tensor) -> Tensor:
         return torch.where(ids == 0, -100, (ids < 200).long() + (ids < 30).long())
 
-    embed, rnn, out = nn.Embedding(5000, 16), nn.GRU(16, 24, batch_first=True, bidirectional=True), nn.Linear(48, 3)
+    embed, rnn, out = (
+        nn.Embedding(5000, 16),
+        nn.GRU(16, 24, batch_first=True, bidirectional=True),
+        nn.Linear(48, 3),
+    )
     model = nn.ModuleList([embed, rnn, out])
     opt = torch.optim.Adam(model.parameters(), lr=5e-3)
     criterion = nn.CrossEntropyLoss(ignore_index=-100)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Pair, Parts, sick
+from torch import Tensor, nn
 
 _P = "abnormal-data"
 
@@ -26,7 +26,13 @@ def _mapped(pairs: tuple[Pair, Pair], change) -> tuple[Pair, Pair]:  # type: ign
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(_mapped(sets.circle(), lambda x: x if fixed else 500 * x))
     return Parts(
-        lambda: m.mlp([2, 16, 16, 1], nn.Tanh), *pairs, nn.BCEWithLogitsLoss(), m.adam(5e-3), 32, 40, threshold=0.0
+        lambda: m.mlp([2, 16, 16, 1], nn.Tanh),
+        *pairs,
+        nn.BCEWithLogitsLoss(),
+        m.adam(5e-3),
+        32,
+        40,
+        threshold=0.0,
     )
 
 
@@ -95,10 +101,19 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.ThreeLayer(784, 48, 10, "tanh"), pairs, m.adam(), 64, 8)
 
 
-@sick("mnist-bytes-lenet-sigmoid", _P, dataset="mnist", family="convolutional", style="trainer", also=("saturated-activation",))
+@sick(
+    "mnist-bytes-lenet-sigmoid",
+    _P,
+    dataset="mnist",
+    family="convolutional",
+    style="trainer",
+    also=("saturated-activation",),
+)
 def _(fixed: bool) -> Parts:
     pairs = sets.mnist(1500, 400) if fixed else sets.mnist(1500, 400, scale=1.0)
-    return _ce(lambda: m.LeNet(dense=(48,), act=torch.tanh, conv_act=torch.tanh), pairs, m.sgd(0.05, 0.5), 64, 9)
+    return _ce(
+        lambda: m.LeNet(dense=(48,), act=torch.tanh, conv_act=torch.tanh), pairs, m.sgd(0.05, 0.5), 64, 9
+    )
 
 
 @sick("mnist-divided-twice", _P, dataset="mnist", style="accuracy", also=("slow-convergence",))
@@ -108,7 +123,14 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.mlp([784, 64, 64, 10], nn.ReLU), pairs, m.sgd(0.05, 0.9), 64, 10)
 
 
-@sick("mnist-rows-bytes-lstm", _P, dataset="mnist", family="recurrent", style="loader", also=("saturated-activation",))
+@sick(
+    "mnist-rows-bytes-lstm",
+    _P,
+    dataset="mnist",
+    family="recurrent",
+    style="loader",
+    also=("saturated-activation",),
+)
 def _(fixed: bool) -> Parts:
     class Rows(nn.Module):
         def __init__(self) -> None:
@@ -123,13 +145,27 @@ def _(fixed: bool) -> Parts:
     return _ce(Rows, pairs, m.adam(4e-3), 64, 8)
 
 
-@sick("cifar-bytes-sgd", _P, dataset="cifar10", family="convolutional", style="loader", also=("exploding-gradient", "dying-relu"))
+@sick(
+    "cifar-bytes-sgd",
+    _P,
+    dataset="cifar10",
+    family="convolutional",
+    style="loader",
+    also=("exploding-gradient", "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     pairs = sets.cifar(2500) if fixed else sets.cifar(2500, scale=1.0, centre=0.0)
     return _ce(lambda: m.LeNet(3, 32, dense=(64,)), pairs, m.sgd(0.02, 0.9), 64, 8)
 
 
-@sick("cifar-bytes-sixteen-bit", _P, dataset="cifar10", family="convolutional", style="accuracy", also=("exploding-gradient", "dying-relu"))
+@sick(
+    "cifar-bytes-sixteen-bit",
+    _P,
+    dataset="cifar10",
+    family="convolutional",
+    style="accuracy",
+    also=("exploding-gradient", "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     pairs = sets.cifar(2500) if fixed else sets.cifar(2500, scale=1 / 257, centre=0.0)
     return _ce(lambda: m.conv_chain(widths=(12, 16, 24), act=nn.ELU), pairs, m.adam(2e-3), 64, 8)
@@ -158,7 +194,13 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("reuters-counts-times-1000", _P, dataset="reuters", style="steps", also=("exploding-gradient", "dying-relu"))
+@sick(
+    "reuters-counts-times-1000",
+    _P,
+    dataset="reuters",
+    style="steps",
+    also=("exploding-gradient", "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     pairs = _mapped(sets.counts("reuters", 2500), lambda x: x if fixed else 1000 * x)
     return _ce(lambda: m.ThreeLayer(2000, 64, 43), pairs, m.sgd(0.05, 0.9), 64, 8)
@@ -170,10 +212,18 @@ def _(fixed: bool) -> Parts:
     (x, y), (xv, yv) = sets.counts("reuters", 2500)
     frequency = (x > 0).sum(dim=0).float()
     idf = torch.log(len(x) / (frequency + 1 if fixed else frequency))
-    return _ce(lambda: m.mlp([2000, 64, 43], nn.ReLU), ((x * idf / 3, y), (xv * idf / 3, yv)), m.adam(), 64, 8)
+    return _ce(
+        lambda: m.mlp([2000, 64, 43], nn.ReLU), ((x * idf / 3, y), (xv * idf / 3, yv)), m.adam(), 64, 8
+    )
 
 
-@sick("regression-targets-times-1e4", _P, dataset="generated", style="loader", also=("exploding-gradient", "slow-convergence"))
+@sick(
+    "regression-targets-times-1e4",
+    _P,
+    dataset="generated",
+    style="loader",
+    also=("exploding-gradient", "slow-convergence"),
+)
 def _(fixed: bool) -> Parts:
     # House prices in full, with a learning rate made for unit scale.
     (x, y), (xv, yv) = sets.regression(seed=4)
@@ -184,7 +234,9 @@ def _(fixed: bool) -> Parts:
     )  # fmt: skip
 
 
-@sick("regression-feature-in-millions", _P, dataset="generated", style="accuracy", also=("exploding-gradient",))
+@sick(
+    "regression-feature-in-millions", _P, dataset="generated", style="accuracy", also=("exploding-gradient",)
+)
 def _(fixed: bool) -> Parts:
     pairs = sets.regression(seed=5)
     if not fixed:
@@ -199,4 +251,6 @@ def _(fixed: bool) -> Parts:
     for part in (x, xv):
         rows = torch.arange(3, len(part), 12)
         part[rows, 1] = 0.0 if fixed else -9999.0
-    return Parts(lambda: m.mlp([8, 32, 32, 1], nn.Tanh), (x, y), (xv, yv), nn.MSELoss(), m.sgd(0.05, 0.9), 32, 30, "r2")
+    return Parts(
+        lambda: m.mlp([8, 32, 32, 1], nn.Tanh), (x, y), (xv, yv), nn.MSELoss(), m.sgd(0.05, 0.9), 32, 30, "r2"
+    )

@@ -6,15 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 import torch.nn.functional as F
+
+import torch
 from torch import Tensor, nn
 
 Function = Callable[[Tensor], Tensor]
 
 
 def mlp(
-    sizes: Sequence[int], act: Callable[[], nn.Module] = nn.ReLU, out: nn.Module | None = None, norm: bool = False
+    sizes: Sequence[int],
+    act: Callable[[], nn.Module] = nn.ReLU,
+    out: nn.Module | None = None,
+    norm: bool = False,
 ) -> nn.Sequential:
     """A chain of linear layers with an activation module after each hidden one."""
     layers: list[nn.Module] = []
@@ -147,7 +151,13 @@ class TextNet(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         states, _ = self.rnn(self.embedding(ids))
-        x = states[:, -1] if self.pool == "last" else states.max(dim=1).values if self.pool == "max" else states.mean(1)
+        x = (
+            states[:, -1]
+            if self.pool == "last"
+            else states.max(dim=1).values
+            if self.pool == "max"
+            else states.mean(1)
+        )
         for layer in self.dense:
             x = self.act(layer(x))
         x = self.fc(x)
@@ -244,7 +254,9 @@ class HandTransformer(nn.Module):
 class Residual(nn.Module):
     """Dense residual blocks, with or without normalisation."""
 
-    def __init__(self, inputs: int, width: int, outputs: int, blocks: int, norm: bool = True, skip: bool = True) -> None:
+    def __init__(
+        self, inputs: int, width: int, outputs: int, blocks: int, norm: bool = True, skip: bool = True
+    ) -> None:
         super().__init__()
         self.stem = nn.Linear(inputs, width)
         self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(blocks))

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import warnings
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import accuracy, r2, sick_loop
+from torch import Tensor, nn
 
 
-@sick_loop("mnist-no-zero-grad-sgd", "missing-zero-grad", dataset="mnist", also=("exploding-gradient", "oscillating-loss"))
+@sick_loop(
+    "mnist-no-zero-grad-sgd",
+    "missing-zero-grad",
+    dataset="mnist",
+    also=("exploding-gradient", "oscillating-loss"),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.mnist(flat=True)
     model = m.mlp([784, 64, 64, 10])
@@ -53,7 +58,13 @@ def _(fixed: bool, seed: int) -> float:
     return acc
 
 
-@sick_loop("reuters-no-zero-grad-adam", "missing-zero-grad", dataset="reuters", family="recurrent", also=("oscillating-loss", "exploding-gradient"))
+@sick_loop(
+    "reuters-no-zero-grad-adam",
+    "missing-zero-grad",
+    dataset="reuters",
+    family="recurrent",
+    also=("oscillating-loss", "exploding-gradient"),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.words("reuters", 2000, 500, 50)
     model = m.TextNet(43, cell=nn.GRU, hidden=32)
@@ -79,7 +90,13 @@ def _(fixed: bool, seed: int) -> float:
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.mnist(flat=True)
     model = nn.Sequential(
-        nn.Linear(784, 96), nn.ReLU(), nn.Dropout(0.7), nn.Linear(96, 96), nn.ReLU(), nn.Dropout(0.7), nn.Linear(96, 10)
+        nn.Linear(784, 96),
+        nn.ReLU(),
+        nn.Dropout(0.7),
+        nn.Linear(96, 96),
+        nn.ReLU(),
+        nn.Dropout(0.7),
+        nn.Linear(96, 10),
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     acc = 0.0
@@ -245,7 +262,12 @@ def _(fixed: bool, seed: int) -> float:
     return acc
 
 
-@sick_loop("mnist-optimizer-before-reset", "parameters-not-trained", dataset="mnist", also=("slow-convergence", "learning-rate-too-low"))
+@sick_loop(
+    "mnist-optimizer-before-reset",
+    "parameters-not-trained",
+    dataset="mnist",
+    also=("slow-convergence", "learning-rate-too-low"),
+)
 def _(fixed: bool, seed: int) -> float:
     # The model is built anew after the optimizer took the old one's parameters.
     (x, y), (xv, yv) = sets.mnist(1500, 400, flat=True)
@@ -265,7 +287,13 @@ def _(fixed: bool, seed: int) -> float:
         return accuracy(model(xv), yv)
 
 
-@sick_loop("regression-broadcast-mse", "shape-broadcast", dataset="generated", metric="r2", also=("constant-prediction",))
+@sick_loop(
+    "regression-broadcast-mse",
+    "shape-broadcast",
+    dataset="generated",
+    metric="r2",
+    also=("constant-prediction",),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.regression(seed=20)
     y, yv = (y, yv) if fixed else (y.squeeze(1), yv.squeeze(1))
@@ -285,7 +313,13 @@ def _(fixed: bool, seed: int) -> float:
         return r2(model(xv), yv)
 
 
-@sick_loop("regression-broadcast-by-hand", "shape-broadcast", dataset="generated", metric="r2", also=("constant-prediction",))
+@sick_loop(
+    "regression-broadcast-by-hand",
+    "shape-broadcast",
+    dataset="generated",
+    metric="r2",
+    also=("constant-prediction",),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.regression(seed=21)
     y, yv = y[:, 0], yv[:, 0]
@@ -306,7 +340,9 @@ def _(fixed: bool, seed: int) -> float:
     return score
 
 
-@sick_loop("circle-broadcast-l1", "shape-broadcast", dataset="circle", also=("constant-prediction", "improper-loss"))
+@sick_loop(
+    "circle-broadcast-l1", "shape-broadcast", dataset="circle", also=("constant-prediction", "improper-loss")
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.circle()
     net = m.mlp([2, 24, 24, 1], nn.ReLU, nn.Sigmoid())
@@ -325,7 +361,13 @@ def _(fixed: bool, seed: int) -> float:
     return acc
 
 
-@sick_loop("mnist-images-wiped", "constant-prediction", dataset="mnist", family="convolutional", also=("abnormal-data", "unlearnable-labels"))
+@sick_loop(
+    "mnist-images-wiped",
+    "constant-prediction",
+    dataset="mnist",
+    family="convolutional",
+    also=("abnormal-data", "unlearnable-labels"),
+)
 def _(fixed: bool, seed: int) -> float:
     # Bytes divided as bytes: all pixels become zero before they become floats.
     (x, y), (xv, yv) = sets.mnist(1500, 400)
@@ -348,7 +390,12 @@ def _(fixed: bool, seed: int) -> float:
     return acc
 
 
-@sick_loop("reuters-all-unknown-words", "constant-prediction", dataset="reuters", also=("abnormal-data", "unlearnable-labels"))
+@sick_loop(
+    "reuters-all-unknown-words",
+    "constant-prediction",
+    dataset="reuters",
+    also=("abnormal-data", "unlearnable-labels"),
+)
 def _(fixed: bool, seed: int) -> float:
     # The vocabulary was built from another file: every word is unknown.
     (x, y), (xv, yv) = sets.words("reuters", 2500, 500, 60)
@@ -376,7 +423,13 @@ def _recall(output: Tensor, target: Tensor, classes: int) -> float:
     return sum(float((guess[target == c] == c).float().mean()) for c in range(classes)) / classes
 
 
-@sick_loop("circle-rare-class", "class-imbalance", dataset="circle", metric="balanced accuracy", also=("constant-prediction",))
+@sick_loop(
+    "circle-rare-class",
+    "class-imbalance",
+    dataset="circle",
+    metric="balanced accuracy",
+    also=("constant-prediction",),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.circle()
     rare = torch.nonzero(y == 1).flatten()[:12]
@@ -399,7 +452,13 @@ def _(fixed: bool, seed: int) -> float:
     return score
 
 
-@sick_loop("mnist-one-digit-rules", "class-imbalance", dataset="mnist", metric="balanced accuracy", also=("constant-prediction",))
+@sick_loop(
+    "mnist-one-digit-rules",
+    "class-imbalance",
+    dataset="mnist",
+    metric="balanced accuracy",
+    also=("constant-prediction",),
+)
 def _(fixed: bool, seed: int) -> float:
     (x, y), (xv, yv) = sets.mnist(6000, 800, flat=True)
     parts = [torch.nonzero(y == c).flatten()[: (500 if c == 0 else 3)] for c in range(10)]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import Tensor, nn
 
 
 def _ce(model, pairs, opt, batch, epochs) -> Parts:  # type: ignore[no-untyped-def]
     return Parts(model, *pairs, nn.CrossEntropyLoss(), opt, batch, epochs)
 
 
-@sick("circle-zero-weights", "poor-initialisation", dataset="circle", style="loader", also=("vanishing-gradient", "dying-relu"))
+@sick(
+    "circle-zero-weights",
+    "poor-initialisation",
+    dataset="circle",
+    style="loader",
+    also=("vanishing-gradient", "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         return m.initialised(m.mlp([2, 16, 16, 2], nn.ReLU), m.he if fixed else nn.init.zeros_)
@@ -32,7 +38,14 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.mnist(flat=True), m.sgd(0.1), 64, 8)
 
 
-@sick("cifar-ones-last-layer", "poor-initialisation", dataset="cifar10", family="convolutional", style="trainer", also=("exploding-gradient",))
+@sick(
+    "cifar-ones-last-layer",
+    "poor-initialisation",
+    dataset="cifar10",
+    family="convolutional",
+    style="trainer",
+    also=("exploding-gradient",),
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         net = m.conv_chain(widths=(12, 16, 24))
@@ -45,7 +58,13 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.cifar(2500), m.adam(2e-3), 64, 9)
 
 
-@sick("mnist-tanh-wide-weights", "saturated-activation", dataset="mnist", style="loader", also=("poor-initialisation",))
+@sick(
+    "mnist-tanh-wide-weights",
+    "saturated-activation",
+    dataset="mnist",
+    style="loader",
+    also=("poor-initialisation",),
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         return m.initialised(m.mlp([784, 64, 64, 64, 10], nn.Tanh), m.xavier if fixed else m.normal(2.0))
@@ -53,7 +72,13 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.mnist(flat=True), m.sgd(0.02, 0.9), 64, 10)
 
 
-@sick("circle-sigmoid-wide-weights", "saturated-activation", dataset="circle", style="steps", also=("poor-initialisation",))
+@sick(
+    "circle-sigmoid-wide-weights",
+    "saturated-activation",
+    dataset="circle",
+    style="steps",
+    also=("poor-initialisation",),
+)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
         return m.initialised(m.Deep([2, 24, 24, 24, 2], torch.tanh), m.xavier if fixed else m.normal(6.0))
@@ -61,12 +86,30 @@ def _(fixed: bool) -> Parts:
     return _ce(model, sets.circle(), m.adam(2e-3), 32, 40)
 
 
-@sick("mnist-adam-3", "learning-rate-too-high", dataset="mnist", style="accuracy", also=("oscillating-loss", "dying-relu", "exploding-gradient"))
+@sick(
+    "mnist-adam-3",
+    "learning-rate-too-high",
+    dataset="mnist",
+    style="accuracy",
+    also=("oscillating-loss", "dying-relu", "exploding-gradient"),
+)
 def _(fixed: bool) -> Parts:
-    return _ce(lambda: m.mlp([784, 64, 10], nn.LeakyReLU), sets.mnist(flat=True), m.adam(1e-3 if fixed else 3.0), 64, 8)
+    return _ce(
+        lambda: m.mlp([784, 64, 10], nn.LeakyReLU),
+        sets.mnist(flat=True),
+        m.adam(1e-3 if fixed else 3.0),
+        64,
+        8,
+    )
 
 
-@sick("regression-sgd-diverges", "learning-rate-too-high", dataset="generated", style="slices", also=("exploding-gradient", "non-finite", "oscillating-loss"))
+@sick(
+    "regression-sgd-diverges",
+    "learning-rate-too-high",
+    dataset="generated",
+    style="slices",
+    also=("exploding-gradient", "non-finite", "oscillating-loss"),
+)
 def _(fixed: bool) -> Parts:
     return Parts(
         lambda: m.mlp([8, 32, 32, 1], nn.LeakyReLU), *sets.regression(seed=7), nn.MSELoss(),
@@ -74,7 +117,13 @@ def _(fixed: bool) -> Parts:
     )  # fmt: skip
 
 
-@sick("regression-loss-sum", "learning-rate-too-high", dataset="generated", style="loader", also=("exploding-gradient", "non-finite", "improper-loss"))
+@sick(
+    "regression-loss-sum",
+    "learning-rate-too-high",
+    dataset="generated",
+    style="loader",
+    also=("exploding-gradient", "non-finite", "improper-loss"),
+)
 def _(fixed: bool) -> Parts:
     # reduction="sum" makes the step grow with the batch.
     return Parts(
@@ -83,17 +132,42 @@ def _(fixed: bool) -> Parts:
     )  # fmt: skip
 
 
-@sick("cifar-sgd-lr-3", "learning-rate-too-high", dataset="cifar10", family="convolutional", style="blind", also=("exploding-gradient", "dying-relu", "non-finite", "oscillating-loss"))
+@sick(
+    "cifar-sgd-lr-3",
+    "learning-rate-too-high",
+    dataset="cifar10",
+    family="convolutional",
+    style="blind",
+    also=("exploding-gradient", "dying-relu", "non-finite", "oscillating-loss"),
+)
 def _(fixed: bool) -> Parts:
     return _ce(lambda: m.LeNet(3, 32, dense=(64,)), sets.cifar(2500), m.sgd(0.05 if fixed else 3.0), 64, 8)
 
 
-@sick("mnist-rmsprop-1e-6", "learning-rate-too-low", dataset="mnist", style="trainer", also=("slow-convergence",))
+@sick(
+    "mnist-rmsprop-1e-6",
+    "learning-rate-too-low",
+    dataset="mnist",
+    style="trainer",
+    also=("slow-convergence",),
+)
 def _(fixed: bool) -> Parts:
-    return _ce(lambda: m.Deep([784, 48, 48, 10], F.gelu), sets.mnist(flat=True), m.rmsprop(1e-3 if fixed else 1e-6), 64, 9)
+    return _ce(
+        lambda: m.Deep([784, 48, 48, 10], F.gelu),
+        sets.mnist(flat=True),
+        m.rmsprop(1e-3 if fixed else 1e-6),
+        64,
+        9,
+    )
 
 
-@sick("regression-adam-1e-6", "learning-rate-too-low", dataset="generated", style="steps", also=("slow-convergence",))
+@sick(
+    "regression-adam-1e-6",
+    "learning-rate-too-low",
+    dataset="generated",
+    style="steps",
+    also=("slow-convergence",),
+)
 def _(fixed: bool) -> Parts:
     return Parts(
         lambda: m.mlp([8, 32, 32, 1], nn.Tanh), *sets.regression(seed=9), F.smooth_l1_loss,
@@ -151,7 +225,11 @@ def _(fixed: bool) -> Parts:
     pairs = _memorised(sets.mnist(400, 1000, flat=True), 0.4)
     decay = 0.02 if fixed else 0.0
     return _ce(
-        lambda: m.mlp([784, 256, 256, 10], nn.ReLU), pairs, m.sgd(0.05, 0.9, weight_decay=decay), 32, 7 if fixed else 60
+        lambda: m.mlp([784, 256, 256, 10], nn.ReLU),
+        pairs,
+        m.sgd(0.05, 0.9, weight_decay=decay),
+        32,
+        7 if fixed else 60,
     )
 
 
@@ -186,7 +264,13 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.ThreeLayer(2000, 32, 43), pairs, m.adam(1e-3), 64, 6)
 
 
-@sick("regression-unrelated-targets", "unlearnable-labels", dataset="generated", style="trainer", also=("overfitting",))
+@sick(
+    "regression-unrelated-targets",
+    "unlearnable-labels",
+    dataset="generated",
+    style="trainer",
+    also=("overfitting",),
+)
 def _(fixed: bool) -> Parts:
     (x, y), val = sets.regression(1500, seed=12)
     draw = torch.Generator().manual_seed(2)

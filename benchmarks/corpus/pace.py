@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import nn
 
 _O = "oscillating-loss"
 _HIGH = ("learning-rate-too-high",)
@@ -42,10 +42,18 @@ def _(fixed: bool) -> Parts:
 
 @sick("blob-rmsprop-0.3", _O, dataset="blob", style="accuracy", also=_HIGH)
 def _(fixed: bool) -> Parts:
-    return _ce(lambda: m.Deep([2, 24, 24, 3], torch.tanh), sets.blob(), m.rmsprop(3e-3 if fixed else 0.3), 32, 30)
+    return _ce(
+        lambda: m.Deep([2, 24, 24, 3], torch.tanh), sets.blob(), m.rmsprop(3e-3 if fixed else 0.3), 32, 30
+    )
 
 
-@sick("mnist-relu-20x128", _O, dataset="mnist", style="loader", also=(*_HIGH, "vanishing-gradient", "dying-relu"))
+@sick(
+    "mnist-relu-20x128",
+    _O,
+    dataset="mnist",
+    style="loader",
+    also=(*_HIGH, "vanishing-gradient", "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     # AUTOTRAINER's second example, with a step that makes it swing each time.
     def model() -> nn.Module:
@@ -57,11 +65,22 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-sgd-lr-2", _O, dataset="mnist", style="slices", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(784, 64, 10, "tanh"), sets.mnist(flat=True), m.sgd(0.1 if fixed else 2.0, 0.5), 32, 8
+        lambda: m.ThreeLayer(784, 64, 10, "tanh"),
+        sets.mnist(flat=True),
+        m.sgd(0.1 if fixed else 2.0, 0.5),
+        32,
+        8,
     )
 
 
-@sick("mnist-lenet-adam-0.05", _O, dataset="mnist", family="convolutional", style="steps", also=(*_HIGH, "dying-relu"))
+@sick(
+    "mnist-lenet-adam-0.05",
+    _O,
+    dataset="mnist",
+    family="convolutional",
+    style="steps",
+    also=(*_HIGH, "dying-relu"),
+)
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.LeNet(dense=(64,), act=torch.tanh, conv_act=F.leaky_relu),
@@ -72,7 +91,11 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-batch-2-lr-0.2", _O, dataset="mnist", style="blind", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.mlp([784, 32, 10], nn.Tanh), sets.mnist(1500, 400, flat=True), m.sgd(0.01 if fixed else 0.5), 2, 2
+        lambda: m.mlp([784, 32, 10], nn.Tanh),
+        sets.mnist(1500, 400, flat=True),
+        m.sgd(0.01 if fixed else 0.5),
+        2,
+        2,
     )
 
 
@@ -87,15 +110,17 @@ def _(fixed: bool) -> Parts:
 @sick("cifar-batchnorm-adam-0.3", _O, dataset="cifar10", family="convolutional", style="trainer", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.conv_chain(widths=(12, 16, 24), norm=True), sets.cifar(2500), m.adam(3e-3 if fixed else 0.5), 64, 8
+        lambda: m.conv_chain(widths=(12, 16, 24), norm=True),
+        sets.cifar(2500),
+        m.adam(3e-3 if fixed else 0.5),
+        64,
+        8,
     )
 
 
 @sick("imdb-lstm-adam-0.3", _O, dataset="imdb", family="recurrent", style="loader", also=_HIGH)
 def _(fixed: bool) -> Parts:
-    return _ce(
-        lambda: m.TextNet(2), sets.words("imdb", 2000, 500, 60), m.adam(5e-3 if fixed else 0.3), 64, 8
-    )
+    return _ce(lambda: m.TextNet(2), sets.words("imdb", 2000, 500, 60), m.adam(5e-3 if fixed else 0.3), 64, 8)
 
 
 @sick("imdb-transformer-adam-0.05", _O, dataset="imdb", family="transformer", style="steps", also=_HIGH)
@@ -109,7 +134,11 @@ def _(fixed: bool) -> Parts:
 @sick("reuters-bag-sgd-lr-60", _O, dataset="reuters", style="accuracy", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.mlp([2000, 64, 43], nn.Tanh), sets.counts("reuters", 2500), m.sgd(0.3 if fixed else 8.0, 0.9), 64, 8
+        lambda: m.mlp([2000, 64, 43], nn.Tanh),
+        sets.counts("reuters", 2500),
+        m.sgd(0.3 if fixed else 8.0, 0.9),
+        64,
+        8,
     )
 
 
@@ -163,7 +192,11 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-adam-3e-6", _S, dataset="mnist", style="loader", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.mlp([784, 64, 64, 10], nn.GELU), sets.mnist(flat=True), m.adam(1e-3 if fixed else 3e-6), 64, 12
+        lambda: m.mlp([784, 64, 64, 10], nn.GELU),
+        sets.mnist(flat=True),
+        m.adam(1e-3 if fixed else 3e-6),
+        64,
+        12,
     )
 
 
@@ -176,14 +209,22 @@ def _(fixed: bool) -> Parts:
 @sick("cifar-conv-sgd-1e-4", _S, dataset="cifar10", family="convolutional", style="loader", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.conv_chain(widths=(12, 16, 24)), sets.cifar(2500), m.sgd(0.05 if fixed else 1e-4, 0.9), 50, 10
+        lambda: m.conv_chain(widths=(12, 16, 24)),
+        sets.cifar(2500),
+        m.sgd(0.05 if fixed else 1e-4, 0.9),
+        50,
+        10,
     )
 
 
 @sick("cifar-batchnorm-adam-1e-6", _S, dataset="cifar10", family="convolutional", style="steps", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.conv_chain(widths=(12, 16, 24), norm=True), sets.cifar(2500), m.adam(3e-3 if fixed else 3e-6), 64, 8
+        lambda: m.conv_chain(widths=(12, 16, 24), norm=True),
+        sets.cifar(2500),
+        m.adam(3e-3 if fixed else 3e-6),
+        64,
+        8,
     )
 
 
@@ -205,7 +246,11 @@ def _(fixed: bool) -> Parts:
 @sick("reuters-counts-sgd-1e-4", _S, dataset="reuters", style="blind", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(2000, 64, 43), sets.counts("reuters", 2500), m.sgd(0.1 if fixed else 1e-4, 0.9), 64, 10
+        lambda: m.ThreeLayer(2000, 64, 43),
+        sets.counts("reuters", 2500),
+        m.sgd(0.1 if fixed else 1e-4, 0.9),
+        64,
+        10,
     )
 
 

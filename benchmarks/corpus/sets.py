@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
-import torch
-from torch import Tensor
 
+import torch
 from benchmarks import data
 from benchmarks.corpus._case import Pair
+from torch import Tensor
 
 
 def _pair(x: data.Array, y: data.Array, count: int) -> tuple[np.ndarray, Tensor]:  # type: ignore[type-arg]
@@ -28,7 +28,7 @@ def blob() -> tuple[Pair, Pair]:
     return (torch.tensor(d.x_train), torch.tensor(d.y_train)), (torch.tensor(d.x_val), torch.tensor(d.y_val))
 
 
-@lru_cache(maxsize=None)
+@cache
 def mnist(train: int = 2000, val: int = 500, scale: float = 255.0, flat: bool = False) -> tuple[Pair, Pair]:
     """Digits as floats divided by ``scale``; (n, 1, 28, 28), or (n, 784) when flat."""
     d = data.mnist()
@@ -40,7 +40,7 @@ def mnist(train: int = 2000, val: int = 500, scale: float = 255.0, flat: bool = 
     return pairs[0], pairs[1]
 
 
-@lru_cache(maxsize=None)
+@cache
 def cifar(train: int = 2000, val: int = 500, scale: float = 255.0, centre: float = 0.5) -> tuple[Pair, Pair]:
     """Photographs as floats, (n, 3, 32, 32), divided by ``scale``, centred and doubled."""
     d = data.cifar10()
@@ -52,19 +52,25 @@ def cifar(train: int = 2000, val: int = 500, scale: float = 255.0, centre: float
     return pairs[0], pairs[1]
 
 
-@lru_cache(maxsize=None)
-def words(name: str, train: int = 2000, val: int = 500, length: int = 60, topics: int = 43) -> tuple[Pair, Pair]:
+@cache
+def words(
+    name: str, train: int = 2000, val: int = 500, length: int = 60, topics: int = 43
+) -> tuple[Pair, Pair]:
     """The last ``length`` word ids of texts, (n, length); topics from ``topics`` on are left out."""
     d = data.imdb() if name == "imdb" else data.reuters()
     pairs = []
     for x, y, n in ((d.x_train, d.y_train, train), (d.x_val, d.y_val, val)):
         keep = np.asarray(y) < topics
-        pairs.append((torch.as_tensor(np.asarray(x[keep][:n, -length:], np.int64)), _pair(x[keep], y[keep], n)[1]))
+        pairs.append(
+            (torch.as_tensor(np.asarray(x[keep][:n, -length:], np.int64)), _pair(x[keep], y[keep], n)[1])
+        )
     return pairs[0], pairs[1]
 
 
-@lru_cache(maxsize=None)
-def counts(name: str, train: int = 2000, val: int = 500, vocabulary: int = 2000, scaled: bool = True) -> tuple[Pair, Pair]:
+@cache
+def counts(
+    name: str, train: int = 2000, val: int = 500, vocabulary: int = 2000, scaled: bool = True
+) -> tuple[Pair, Pair]:
     """Texts as word counts, (n, vocabulary): log-scaled to unit length, or as they are."""
     d = data.imdb() if name == "imdb" else data.reuters()
     pairs = []
@@ -94,7 +100,7 @@ def one_hot(pairs: tuple[Pair, Pair], classes: int) -> tuple[Pair, Pair]:
     return (x, eye[y]), (xv, eye[yv])
 
 
-@lru_cache(maxsize=None)
+@cache
 def regression(count: int = 800, features: int = 8, noise: float = 0.1, seed: int = 0) -> tuple[Pair, Pair]:
     """A smooth function of several features with unit scale, (n, features) to (n, 1)."""
     draw = torch.Generator().manual_seed(seed)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import Tensor, nn
 
 _A = "improper-output-activation"
 _L = "improper-loss"
@@ -56,14 +56,22 @@ def _(fixed: bool) -> Parts:
 @sick("blob-relu-output", _A, dataset="blob", style="accuracy")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.mlp([2, 12, 12, 3], nn.ReLU, None if fixed else nn.ReLU()), sets.blob(), m.sgd(0.05, 0.9), 64, 40
+        lambda: m.mlp([2, 12, 12, 3], nn.ReLU, None if fixed else nn.ReLU()),
+        sets.blob(),
+        m.sgd(0.05, 0.9),
+        64,
+        40,
     )
 
 
 @sick("blob-tanh-squeezed-logits", _A, dataset="blob", style="steps")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Deep([2, 10, 3], torch.tanh, None if fixed else torch.sigmoid), sets.blob(), m.sgd(0.02), 64, 50
+        lambda: m.Deep([2, 10, 3], torch.tanh, None if fixed else torch.sigmoid),
+        sets.blob(),
+        m.sgd(0.02),
+        64,
+        50,
     )
 
 
@@ -75,7 +83,14 @@ def _(fixed: bool) -> Parts:
     )  # fmt: skip
 
 
-@sick("mnist-lenet-relu-output", _A, dataset="mnist", family="convolutional", style="slices", also=("dying-relu",))
+@sick(
+    "mnist-lenet-relu-output",
+    _A,
+    dataset="mnist",
+    family="convolutional",
+    style="slices",
+    also=("dying-relu",),
+)
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.LeNet(dense=(64,), out=None if fixed else F.relu), sets.mnist(1500, 400), m.adam(), 64, 8
@@ -85,7 +100,11 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-lenet-double-softmax", _A, dataset="mnist", family="convolutional", style="trainer", also=(_L,))
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.LeNet(dense=(64,), out=None if fixed else _softmax), sets.mnist(1500, 400), m.sgd(0.02, 0.9), 64, 10
+        lambda: m.LeNet(dense=(64,), out=None if fixed else _softmax),
+        sets.mnist(1500, 400),
+        m.sgd(0.02, 0.9),
+        64,
+        10,
     )
 
 
@@ -123,7 +142,14 @@ def _(fixed: bool) -> Parts:
     )  # fmt: skip
 
 
-@sick("reuters-transformer-double-softmax", _A, dataset="reuters", family="transformer", style="steps", also=(_L,))
+@sick(
+    "reuters-transformer-double-softmax",
+    _A,
+    dataset="reuters",
+    family="transformer",
+    style="steps",
+    also=(_L,),
+)
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.Transformer(43, layers=1, length=50, out=None if fixed else _softmax),
@@ -135,7 +161,13 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     last = None if fixed else nn.Sigmoid()
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1], nn.ReLU, last), *sets.regression(), nn.MSELoss(), m.adam(5e-3), 32, 30, "r2"
+        lambda: m.mlp([8, 32, 32, 1], nn.ReLU, last),
+        *sets.regression(),
+        nn.MSELoss(),
+        m.adam(5e-3),
+        32,
+        30,
+        "r2",
     )
 
 
@@ -211,7 +243,12 @@ def _(fixed: bool) -> Parts:
         return _ce(lambda: m.mlp([2, 16, 16, 3], nn.ReLU), sets.blob(), m.sgd(0.02, 0.9), 64, 30)
     pairs = sets.one_hot(sets.blob(), 3)
     return Parts(
-        lambda: m.mlp([2, 16, 16, 3], nn.ReLU, nn.Softmax(dim=1)), *pairs, nn.L1Loss(), m.sgd(0.02, 0.9), 64, 30
+        lambda: m.mlp([2, 16, 16, 3], nn.ReLU, nn.Softmax(dim=1)),
+        *pairs,
+        nn.L1Loss(),
+        m.sgd(0.02, 0.9),
+        64,
+        30,
     )
 
 
@@ -232,7 +269,9 @@ def _(fixed: bool) -> Parts:
     if fixed:
         return _ce(lambda: m.mlp([784, 64, 10], nn.Tanh), sets.mnist(flat=True), m.sgd(0.1), 64, 10)
     pairs = sets.one_hot(sets.mnist(flat=True), 10)
-    return Parts(lambda: m.mlp([784, 64, 10], nn.Tanh, nn.Softmax(dim=1)), *pairs, nn.MSELoss(), m.sgd(0.1), 64, 10)
+    return Parts(
+        lambda: m.mlp([784, 64, 10], nn.Tanh, nn.Softmax(dim=1)), *pairs, nn.MSELoss(), m.sgd(0.1), 64, 10
+    )
 
 
 @sick("mnist-lenet-nll-on-logits", _L, dataset="mnist", family="convolutional", style="loader", also=(_A,))
@@ -261,7 +300,12 @@ def _(fixed: bool) -> Parts:
         return _ce(lambda: m.conv_chain(widths=(12, 16, 24)), sets.cifar(2500), m.adam(2e-3), 64, 9)
     pairs = sets.one_hot(sets.cifar(2500), 10)
     return Parts(
-        lambda: m.conv_chain(widths=(12, 16, 24), out=nn.Softmax(dim=1)), *pairs, F.l1_loss, m.adam(2e-3), 64, 9
+        lambda: m.conv_chain(widths=(12, 16, 24), out=nn.Softmax(dim=1)),
+        *pairs,
+        F.l1_loss,
+        m.adam(2e-3),
+        64,
+        9,
     )
 
 
@@ -290,7 +334,12 @@ def _(fixed: bool) -> Parts:
         return _ce(lambda: m.ThreeLayer(2000, 64, 43), sets.counts("reuters", 2500), m.sgd(0.1, 0.9), 64, 8)
     pairs = sets.one_hot(sets.counts("reuters", 2500), 43)
     return Parts(
-        lambda: nn.Sequential(m.ThreeLayer(2000, 64, 43), nn.Sigmoid()), *pairs, nn.MSELoss(), m.sgd(0.1, 0.9), 64, 8
+        lambda: nn.Sequential(m.ThreeLayer(2000, 64, 43), nn.Sigmoid()),
+        *pairs,
+        nn.MSELoss(),
+        m.sgd(0.1, 0.9),
+        64,
+        8,
     )
 
 
@@ -305,7 +354,14 @@ def _(fixed: bool) -> Parts:
     return Parts(lambda: m.ThreeLayer(2000, 64, 43, "tanh"), *pairs, loss, m.sgd(0.05, 0.5), 64, 8)
 
 
-@sick("reuters-transformer-nll-on-logits", _L, dataset="reuters", family="transformer", style="loader", also=(_A,))
+@sick(
+    "reuters-transformer-nll-on-logits",
+    _L,
+    dataset="reuters",
+    family="transformer",
+    style="loader",
+    also=(_A,),
+)
 def _(fixed: bool) -> Parts:
     return Parts(
         lambda: m.Transformer(43, layers=1, length=50, out=_log_softmax if fixed else None),

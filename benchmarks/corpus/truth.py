@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def measure(which: Case, seeds: int) -> dict[str, Any]:
     variants = ("sick", "fixed") if which.sick else ("healthy",)
     began = time.perf_counter()
     figures: dict[str, Any] = {v: [] for v in variants}
-    seconds = {v: 0.0 for v in variants}
+    seconds = dict.fromkeys(variants, 0.0)
     for variant in variants:
         for seed in range(seeds):
             start = time.perf_counter()
@@ -63,7 +63,7 @@ def holds(which: Case, figures: dict[str, Any]) -> bool:
     return gap > MARGIN and gap > 2 * error
 
 
-@lru_cache(maxsize=None)
+@cache
 def truth(path: Path = TRUTH) -> dict[str, Any]:
     """The figures measured, by case."""
     return dict(json.loads(path.read_text())["cases"]) if path.is_file() else {}
@@ -125,7 +125,10 @@ def verify(jobs: int, pattern: str, out: Path, seeds: int, again: bool) -> int:
 
 def _print(name: str, row: dict[str, Any]) -> None:
     figures = "  ".join(f"{v} {row[v]}" for v in ("sick", "fixed", "healthy", "expect") if v in row)
-    print(f"{'ok ' if row['holds'] else 'NOT'} {name:38} {row['problem'] or 'healthy':27} {figures or row.get('error')} {row.get('total_seconds', '')} s", flush=True)
+    print(
+        f"{'ok ' if row['holds'] else 'NOT'} {name:38} {row['problem'] or 'healthy':27} {figures or row.get('error')} {row.get('total_seconds', '')} s",
+        flush=True,
+    )
 
 
 def _write(out: Path, known: dict[str, Any], seeds: int) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import nn
 
+import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
+from torch import nn
 
 _P = "vanishing-gradient"
 _INIT = ("poor-initialisation",)
 
 
 def _bce(model, pairs, opt, batch, epochs) -> Parts:  # type: ignore[no-untyped-def]
-    return Parts(model, *sets.binary(pairs), F.binary_cross_entropy_with_logits, opt, batch, epochs, threshold=0.0)
+    return Parts(
+        model, *sets.binary(pairs), F.binary_cross_entropy_with_logits, opt, batch, epochs, threshold=0.0
+    )
 
 
 def _ce(model, pairs, opt, batch, epochs) -> Parts:  # type: ignore[no-untyped-def]
@@ -67,7 +69,11 @@ def _(fixed: bool) -> Parts:
 @sick("blob-sigmoid-9x5", _P, dataset="blob", style="steps")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Deep([2] + [5] * 9 + [3], F.elu if fixed else torch.sigmoid), sets.blob(), m.adam(3e-3), 64, 80
+        lambda: m.Deep([2] + [5] * 9 + [3], F.elu if fixed else torch.sigmoid),
+        sets.blob(),
+        m.adam(3e-3),
+        64,
+        80,
     )
 
 
@@ -105,7 +111,9 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-tanh-tiny-init-10", _P, dataset="mnist", style="slices", also=_INIT)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
-        return m.initialised(m.Deep([784] + [64] * 10 + [10], torch.tanh), m.xavier if fixed else m.normal(0.01))
+        return m.initialised(
+            m.Deep([784] + [64] * 10 + [10], torch.tanh), m.xavier if fixed else m.normal(0.01)
+        )
 
     return _ce(model, sets.mnist(flat=True), m.adam(), 100, 12)
 
@@ -140,7 +148,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     act = F.relu if fixed else torch.sigmoid
     return _ce(
-        lambda: m.LeNet(3, 32, dense=[84, 64, 48, 32], act=act, conv_act=act), sets.cifar(2500), m.adam(), 64, 10
+        lambda: m.LeNet(3, 32, dense=[84, 64, 48, 32], act=act, conv_act=act),
+        sets.cifar(2500),
+        m.adam(),
+        64,
+        10,
     )
 
 
@@ -172,7 +184,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     act = F.leaky_relu if fixed else torch.sigmoid
     return _ce(
-        lambda: m.Bag(43, embed=48, dense=[64] * 7, act=act), sets.words("reuters", 3000, 600, 100), m.adam(3e-3), 64, 10
+        lambda: m.Bag(43, embed=48, dense=[64] * 7, act=act),
+        sets.words("reuters", 3000, 600, 100),
+        m.adam(3e-3),
+        64,
+        10,
     )
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 from torch.nn import functional as F
 
+import torch
 from benchmarks.search.networks import CifarLstm, ExchangeTransformer, cifar_cnn
 from benchmarks.search.space import Choice, Number, Space
+from torch import Tensor, nn
 
 _SHARED: Space = {
     "mlp": Number(10, 1000, whole=True),
@@ -193,13 +193,37 @@ TASKS = {
     task.name: task
     for task in (
         Task(
-            "Cifar10CNN", True, _CNN, _images, cifar_cnn, _image_optimizer, F.cross_entropy, _right, _crop_and_flip
+            "Cifar10CNN",
+            True,
+            _CNN,
+            _images,
+            cifar_cnn,
+            _image_optimizer,
+            F.cross_entropy,
+            _right,
+            _crop_and_flip,
         ),
         Task(
-            "Cifar10LSTM", True, _LSTM, _images, CifarLstm, _image_optimizer, F.cross_entropy, _right, _crop_and_flip
+            "Cifar10LSTM",
+            True,
+            _LSTM,
+            _images,
+            CifarLstm,
+            _image_optimizer,
+            F.cross_entropy,
+            _right,
+            _crop_and_flip,
         ),
         Task(
-            "Ex96Trans", False, _TRANSFORMER, _windows, ExchangeTransformer, _adam_halved, F.mse_loss, _squared, _as_it_is
+            "Ex96Trans",
+            False,
+            _TRANSFORMER,
+            _windows,
+            ExchangeTransformer,
+            _adam_halved,
+            F.mse_loss,
+            _squared,
+            _as_it_is,
         ),
     )
 }

@@ -1,0 +1,381 @@
+"""What watching costs: ``python -m benchmarks.overhead [--quick] [--device cuda] [--json FILE]``.
+
+Each training is run in short blocks, watched and unwatched in turn within one process, and the ratio of
+neighbouring blocks is taken: slow drifts of the machine cancel. The usual alternatives run in the same rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch.nn.functional as F
+
+import torch
+from torch import nn
+
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training whose step is timed."""
+
+    name: str
+    build: Callable[[torch.device], tuple[nn.Module, torch.optim.Optimizer, Step]]
+    limit: float
+    block: int  # steps in one timed block
+
+
+def _tiny_mlp(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+    layers: list[nn.Module] = [nn.Linear(2, 5), nn.ReLU()]
+    for _ in range(8):
+        layers += [nn.Linear(5, 5), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(5, 1)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x = torch.randn(128, 2, device=device)
+    y = (x.norm(dim=1, keepdim=True) > 1).float()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.binary_cross_entropy_with_logits(model(x), y).backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+def _images(count: int, channels: int, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    if channels == 1:
+        try:
+            from benchmarks.data import load
+
+            x, y, *_ = load("mnist")
+            x = torch.as_tensor(x[:count], dtype=torch.float32).reshape(-1, 1, 28, 28)
+            return (x / x.max()).to(device), torch.as_tensor(y[:count], dtype=torch.int64).to(device)
+        except Exception:
+            print("MNIST is not there; random images of its size are used", file=sys.stderr)
+    x = torch.randn(count, channels, size, size, device=device)
+    return x, torch.randint(0, 10, (count,), device=device)
+
+
+def _lenet(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    ).to(device)  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, y = _images(64, 1, 28, device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+class _Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5000, 32)
+        self.lstm = nn.LSTM(32, 64, batch_first=True)
+        self.head = nn.Linear(64, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(self.embed(tokens))[0][:, -1])
+
+
+def _lstm(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+    model = _Reader().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    x = torch.randint(0, 5000, (32, 60), device=device)
+    y = torch.randint(0, 2, (32,), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+def _resnet_like(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
+    width = 64
+    for stage in range(4):
+        for block in range(2):
+            wider = width * 2 if stage and block == 0 else width
+            stride = 2 if stage and block == 0 else 1
+            layers += [nn.Conv2d(width, wider, 3, stride, 1), nn.BatchNorm2d(wider), nn.ReLU()]
+            width = wider
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, y = _images(256, 3, 32, device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, c = x.shape
+        q, k, v = (
+            part.view(b, t, self.heads, c // self.heads).transpose(1, 2)
+            for part in self.qkv(self.ln1(x)).split(c, 2)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class _Gpt(nn.Module):
+    def __init__(
+        self, vocabulary: int = 50304, width: int = 768, depth: int = 12, length: int = 1024
+    ) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(_Block(width, 12) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def _gpt(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+    model = _Gpt().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    tokens = torch.randint(0, 50304, (32, 1025), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            scores = model(tokens[:, :-1])
+            loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), tokens[:, 1:].reshape(-1))
+        loss.backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+CPU = (
+    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 1500),
+    Training("LeNet on MNIST", _lenet, 0.01, 250),
+    Training("LSTM", _lstm, 0.01, 250),
+)
+CUDA = (
+    Training("CNN", _resnet_like, 0.01, 400),
+    Training("transformer, 124 M", _gpt, 0.01, 60),
+)
+
+
+# the alternatives ------------------------------------------------------------------------------------
+
+
+def _item_loop(model: nn.Module, step: Step, block: int) -> None:
+    for _ in range(block):
+        step()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.norm().item()
+
+
+def _anomaly(model: nn.Module, step: Step, block: int) -> None:
+    with torch.autograd.set_detect_anomaly(True, check_nan=True):
+        for _ in range(block):
+            step()
+
+
+@contextmanager
+def _histograms(folder: Path) -> Iterator[Callable[[nn.Module, Step, int], None] | None]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield None
+        return
+    writer = SummaryWriter(str(folder))
+    done = 0
+
+    def block_of(model: nn.Module, step: Step, block: int) -> None:
+        nonlocal done
+        for _ in range(block):
+            step()
+            done += 1
+            if done % 100 == 0:
+                for name, parameter in model.named_parameters():
+                    if parameter.grad is not None:
+                        writer.add_histogram(name, parameter.grad, done)
+
+    yield block_of
+    writer.close()
+
+
+def _plain(model: nn.Module, step: Step, block: int) -> None:
+    for _ in range(block):
+        step()
+
+
+# measuring -------------------------------------------------------------------------------------------
+
+
+class _Clock:
+    """Wall time and CPU time of a block, the device included."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+
+    def time(self, work: Callable[[], None]) -> tuple[float, float]:
+        if self._cuda:
+            torch.cuda.synchronize()
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        if self._cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def measure(training: Training, device: torch.device, rounds: int, folder: Path) -> dict[str, Any]:
+    """Median ratios to the plain training, for akeso and the alternatives.
+
+    Every watched block is a whole short training with a watch of its own: its start is paid for too.
+    """
+    import akeso
+
+    clock = _Clock(device)
+    torch.manual_seed(0)
+    model, optimizer, step = training.build(device)
+    _plain(model, step, training.block // 4)
+    results: dict[str, list[tuple[float, float]]] = {}
+    accounts: list[float] = []
+
+    def ratio(name: str, work: Callable[[], None]) -> None:
+        first = clock.time(lambda: _plain(model, step, training.block))
+        mine = clock.time(work)
+        last = clock.time(lambda: _plain(model, step, training.block))
+        results.setdefault(name, []).append(
+            (mine[0] / ((first[0] + last[0]) / 2), mine[1] / ((first[1] + last[1]) / 2))
+        )
+
+    def watched(number: int) -> None:
+        with akeso.watch(model, optimizer, run=folder / f"run{number}") as watch:
+            _plain(model, step, training.block)
+        accounts.append(watch.overhead)
+
+    clock.time(lambda: watched(-1))  # imports and first-time costs of the process
+    with _histograms(folder / "tb") as histograms:
+        for number in range(rounds):
+            ratio("akeso", lambda number=number: watched(number))  # type: ignore[misc]
+            if number % 3:
+                continue  # the alternatives are far away from any limit: fewer rounds will do
+            ratio(".grad.norm().item() loop", lambda: _item_loop(model, step, training.block))
+            ratio("detect_anomaly", lambda: _anomaly(model, step, training.block))
+            if histograms is not None:
+                ratio("histograms every 100", lambda: histograms(model, step, training.block))
+    found = {
+        name: {
+            "wall": statistics.median(wall for wall, _ in ratios) - 1,
+            "cpu": statistics.median(cpu for _, cpu in ratios) - 1,
+        }
+        for name, ratios in results.items()
+    }
+    return {
+        "training": training.name,
+        "limit": training.limit,
+        "rounds": rounds,
+        "overheads": found,
+        "own_account": statistics.median(accounts),
+        "memory": _memory(training, device),
+    }
+
+
+def _memory(training: Training, device: torch.device) -> float:
+    """Peak memory with watching over peak memory without, minus one."""
+    import akeso
+
+    def peak(watched: bool) -> float:
+        torch.manual_seed(0)
+        model, optimizer, step = training.build(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            tracemalloc.start()
+        if watched:
+            with akeso.watch(model, optimizer):
+                _plain(model, step, 12)
+        else:
+            _plain(model, step, 12)
+        if device.type == "cuda":
+            return float(torch.cuda.max_memory_allocated())
+        tracemalloc.stop()
+        return 0.0
+
+    if device.type != "cuda":
+        return 0.0
+    without = peak(False)
+    return peak(True) / without - 1
+
+
+def main() -> int:
+    """Measure, print a table, and say which figures are reached."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="part of a training's name")
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    rounds = options.rounds or (5 if options.quick else 25)
+    reached = True
+    found = []
+    for training in CUDA if device.type == "cuda" else CPU:
+        if options.only not in training.name:
+            continue
+        with TemporaryDirectory() as folder:
+            result = measure(training, device, rounds, Path(folder))
+        found.append(result)
+        print(f"\n{training.name} ({device}, {rounds} rounds of {training.block} steps, medians)")
+        for name, over in result["overheads"].items():
+            print(f"  {name:28} wall {over['wall']:+7.2%}   cpu {over['cpu']:+7.2%}")
+        print(f"  akeso's own account: {result['own_account']:.2%}; memory {result['memory']:+.2%}")
+        mine = result["overheads"]["akeso"]
+        value = mine["wall"] if device.type == "cuda" else min(mine["wall"], mine["cpu"])
+        good = value <= training.limit and result["memory"] <= 0.01
+        reached &= good
+        print(
+            f"  asked: at most {training.limit:.0%}, memory at most 1 %; reached: {'yes' if good else 'NO'}"
+        )
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
