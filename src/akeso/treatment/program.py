@@ -89,3 +89,8 @@ class Program(ABC):
     @abstractmethod
     def planned_steps(self) -> int | None:
         """The optimizer steps of one plain training, where they are known."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether an attempt that stopped at a step is gone on with when it is asked for again."""
+        return False

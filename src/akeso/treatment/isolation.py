@@ -1,0 +1,94 @@
+"""Attempts in a process of their own: what kills it kills one attempt."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import time
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from akeso.errors import BadInput
+from akeso.treatment.prescription import Prescription
+from akeso.treatment.program import Attempt
+
+if TYPE_CHECKING:
+    from akeso.treatment.recipe_program import RecipeProgram
+
+
+def attempt_in_child(
+    program: RecipeProgram, prescription: Prescription, seed: int, max_steps: int | None, stop_on_error: bool
+) -> Attempt:
+    """Fork, train there, hand the result back; a crash, a kill or a time limit is told in the attempt."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        raise BadInput("isolate=True needs a system that can fork; leave it out here.")
+    if program.recipe.place.type != "cpu":
+        raise BadInput(
+            f"isolate=True works on the CPU only, but the recipe's device is {program.recipe.place}."
+        )
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    began = time.perf_counter()
+    child = context.Process(target=_work, args=(there, program, prescription, seed, max_steps, stop_on_error))
+    child.start()
+    there.close()
+    answer: tuple[Attempt, bytes] | None = None
+    failed = ""
+    try:
+        limit = program.recipe.time_limit
+        if here.poll(None if limit is None else limit + 1.0):
+            answer = here.recv()
+        else:
+            failed = f"ran longer than {limit:g} seconds"
+    except EOFError:
+        failed = "the process ended without an answer"
+    finally:
+        if answer is None:
+            child.kill()
+        child.join()
+        here.close()
+    seconds = time.perf_counter() - began
+    if answer is None:
+        if failed.startswith("the process") and child.exitcode:
+            failed = f"the process ended with {_exit(child.exitcode)}"
+        return Attempt(prescription, seed, 0, seconds, failed=failed)
+    attempt, weights = answer
+    return replace(attempt, seconds=seconds, model=_rebuilt(program, prescription, seed, weights))
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def _work(
+    there: Connection,
+    program: RecipeProgram,
+    prescription: Prescription,
+    seed: int,
+    max_steps: int | None,
+    stop: bool,
+) -> None:
+    # Threads of the parent's arithmetic do not survive a fork; one thread needs none.
+    torch.set_num_threads(1)
+    attempt = program.attempt_here(prescription, seed, max_steps, stop)
+    buffer = io.BytesIO()
+    if attempt.model is not None:
+        torch.save(attempt.model.state_dict(), buffer)
+    there.send((replace(attempt, model=None), buffer.getvalue()))
+    there.close()
+
+
+def _rebuilt(program: RecipeProgram, prescription: Prescription, seed: int, weights: bytes) -> Any:
+    """The model in this process, with the weights that were trained in the other."""
+    if not weights:
+        return None
+    from akeso.treatment.assembly import assemble
+
+    state = torch.load(io.BytesIO(weights), weights_only=True)
+    with torch.random.fork_rng(devices=[]):
+        model = assemble(program.recipe, prescription, seed).model
+    model.load_state_dict(state)
+    return model
