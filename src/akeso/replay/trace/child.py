@@ -1,0 +1,159 @@
+"""The process in which a job runs: ``python -m akeso.replay.trace.child JOB.json…``."""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+import torch
+from akeso.replay import deterministic
+from akeso.replay.trace.entropy import Entropy
+from akeso.replay.trace.files import FileWatch
+from akeso.replay.trace.job import OUTPUT, STATUS, Job, Status
+from akeso.replay.trace.lines import is_own, own_line
+from akeso.replay.trace.recorder import EVENTS, Enough, Recorder
+from akeso.replay.trace.unseeded import Unseeded
+
+
+def main(paths: list[str]) -> None:
+    """Run every job, forking where there are several so that each begins with a fresh program."""
+    jobs = [msgspec.json.decode(Path(path).read_bytes(), type=Job) for path in paths]
+    if len(jobs) == 1 or not hasattr(os, "fork"):
+        for job in jobs:
+            run(job)
+        return
+    for job in jobs:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                # A fresh process seeds itself from the system; a forked one would inherit its parent's state.
+                random.seed()
+                np.random.seed()
+                torch.seed()
+                run(job)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        os.waitpid(child, 0)
+
+
+def run(job: Job) -> None:
+    """Run one job in this process and write its status."""
+    folder = Path(job.folder)
+    _redirect(folder / OUTPUT)
+    if job.cwd:
+        os.chdir(job.cwd)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    sys.argv = [job.script, *job.arguments]
+    sys.path[0] = str(Path(job.script).resolve().parent)
+    fixed = set(job.fixed)
+    if job.seed is not None:
+        deterministic.prepare(job.seed, patch=False)
+        fixed.add("generator")
+    if job.alerts:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    entropy = Entropy(folder / EVENTS, seed=job.seed or 0, fixed=fixed)
+    unseeded = Unseeded() if job.watch_draws else None
+    files = FileWatch()
+    recorder = Recorder(
+        folder,
+        seed=job.seed,
+        command={"script": job.script, "arguments": list(job.arguments), "cwd": job.cwd or os.getcwd()},
+        stop_after=job.steps,
+        trace=job.trace,
+        entropy=entropy,
+        workers=job.workers,
+    )
+    error, line, enough = "", "", False
+    entropy.start()
+    if unseeded is not None:
+        unseeded.start()
+    files.start()
+    recorder.start()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        places = _Places()
+        warnings.showwarning = places  # type: ignore[assignment]
+        try:
+            runpy.run_path(job.script, run_name="__main__")
+        except Enough:
+            enough = True
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                error, line = f"SystemExit: {leaving.code}", _last_own_line(leaving)
+        except BaseException as failure:  # the program's own failure is a result, not ours
+            traceback.print_exc()
+            error, line = f"{type(failure).__name__}: {failure}", _last_own_line(failure)
+    del caught
+    recorder.close()
+    if unseeded is not None:
+        unseeded.stop()
+    entropy.stop()
+    found = Status(
+        error=error[:500],
+        line=line,
+        enough=enough,
+        alerts=tuple(places.alerts),
+        draws=tuple(unseeded.draws.items()) if unseeded is not None else (),
+        changed_files=files.changed(),
+        facts=_facts(),
+    )
+    (folder / STATUS).write_bytes(msgspec.json.encode(found))
+
+
+class _Places:
+    """Takes warnings and keeps those in which torch names an operation without a deterministic form."""
+
+    def __init__(self) -> None:
+        self.alerts: list[tuple[str, str]] = []
+
+    def __call__(self, message: Warning | str, *rest: object) -> None:
+        text = str(message)
+        if "does not have a deterministic implementation" in text:
+            entry = (text.split(" does not have")[0].strip(), own_line())
+            if entry not in self.alerts:
+                self.alerts.append(entry)
+
+
+def _facts() -> dict[str, str]:
+    """Settings of the process at its end that decide over bits on an accelerator."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return {}
+    return {
+        "cudnn.benchmark": str(torch.backends.cudnn.benchmark),
+        "cudnn.deterministic": str(torch.backends.cudnn.deterministic),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+    }
+
+
+def _last_own_line(error: BaseException) -> str:
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_own(frame.filename):
+            return f"{Path(frame.filename).name}:{frame.lineno}"
+    return ""
+
+
+def _redirect(path: Path) -> None:
+    """Send everything the program prints, from any level, to a file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
