@@ -2,7 +2,7 @@
 
 Real data is looked for in the folder that ``AKESO_DATA`` names, else in ``../shared/data`` beside the
 checkout. Where a file is missing, a stand-in of the same shape is made from scikit-learn's digits (images) or
-from drawn word counts (texts), and that is said on stderr. ``python -m benchmarks.data`` prints what was found.
+from drawn words (texts), and that is said on stderr. ``python -m benchmarks.data`` prints what was found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def missing() -> list[str]:
 @cache
 def _say_missing(name: str) -> None:
     print(
-        f"benchmarks.data: {_FILES[name]} is not in {folder()} (set AKESO_DATA); a stand-in of the same shape is used",
+        f"benchmarks.data: {_FILES[name]} is not in {folder()} (set AKESO_DATA); a stand-in is used",
         file=sys.stderr,
     )
 

@@ -1,7 +1,8 @@
 """How well training problems are told apart from healthy trainings: ``python -m benchmarks.detection``.
 
-Runs every case of the corpus watched from outside, judges the journals under the three profiles as they stood at
-each part of the way, sets what a user would install instead beside them, and ends with the figures to reach.
+Runs every case of the corpus watched from outside, judges the journals under the three profiles as they
+stood at each part of the way, sets what a user would install instead beside them, and ends with the figures
+to reach.
 Finished journals in ``--journals`` are used again. Cases of the held-out half are counted, never named.
 """
 
@@ -80,7 +81,8 @@ def figures(runs: Sequence[Run], judge_name: str) -> dict[str, Any]:
         return [delays[r.case + str(r.seed)] for r in sick if problems is None or r.problem in problems]
 
     return {
-        "sick": len(sick), "healthy": len(well),
+        "sick": len(sick),
+        "healthy": len(well),
         "recall": _share(len(flagged), len(sick)),
         "precision": _share(len(flagged), len(flagged) + len(alarms)),
         "root first": _share(len(first), len(sick)),
@@ -88,14 +90,16 @@ def figures(runs: Sequence[Run], judge_name: str) -> dict[str, Any]:
         "healthy flagged": _share(len(alarms), len(well)),
         "healthy flagged at any time": _share(len(ever), len(well)),
         "delay": median_interval(delay()),
-        "delay by family": {name: (len(delay(p)), *median_interval(delay(p))) for name, p in _FAMILIES.items()},
+        "delay by family": {
+            name: (len(delay(p)), *median_interval(delay(p))) for name, p in _FAMILIES.items()
+        },
         "missed": sorted(f"{r.case} ({r.problem})" for r in sick if not said[id(r)].problems),
         "misnamed": sorted(
             f"{r.case} ({r.problem}): {', '.join(said[id(r)].problems)}" for r in flagged if r not in first
         ),
         "false alarms": sorted(f"{r.case}: {', '.join(said[id(r)].problems)}" for r in alarms),
         "per problem": _per_problem(sick, said),
-    }  # fmt: skip
+    }
 
 
 def _per_problem(sick: Sequence[Run], said: dict[int, Any]) -> dict[str, tuple[int, int, int]]:
@@ -136,7 +140,7 @@ def _table(results: dict[str, dict[str, Any]]) -> None:
         cells = [results[name]["delay by family"][family] for name in names]
         text = "".join(
             f"{'-' if name in NAMES or not cell[0] else f'{cell[1]:.0%} (n={cell[0]})':>24}"
-            for name, cell in zip(names, cells)
+            for name, cell in zip(names, cells, strict=False)
         )
         print(f"{'  ' + family:30}{text}")
 
@@ -179,7 +183,7 @@ def _goals(own: dict[str, Any]) -> bool:
         reached = value >= goal if relation == ">=" else value <= goal
         well &= bool(reached)
         print(
-            f"  {title:38}{value:8.3f}  to reach {relation} {goal:<6} {'reached' if reached else 'NOT REACHED'}"
+            f"  {title:38}{value:8.3f}  asked {relation} {goal:<6} {'reached' if reached else 'NOT REACHED'}"
         )
     return well
 
@@ -219,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if failed else 0
 
     with ProcessPoolExecutor(options.jobs) as pool:
-        found = pool.map(partial(judge, options.journals), *zip(*wanted), chunksize=4)
+        found = pool.map(partial(judge, options.journals), *zip(*wanted, strict=False), chunksize=4)
         runs = [run for run in found if run is not None]
     results = {}
     for half, part in (

@@ -14,9 +14,19 @@ from benchmarks.corpus._case import Case, Parts, Variant, held_out, registered
 __all__ = ["Case", "Parts", "Variant", "case", "cases", "held_out"]
 
 _MODULES = (
-    "vanishing", "exploding", "dying", "pace", "task", "input_data", "other_recipes", "other_loops",
-    "healthy_recipes", "healthy_loops", "healthy_generative", "healthy_text",
-)  # fmt: skip
+    "vanishing",
+    "exploding",
+    "dying",
+    "pace",
+    "task",
+    "input_data",
+    "other_recipes",
+    "other_loops",
+    "healthy_recipes",
+    "healthy_loops",
+    "healthy_generative",
+    "healthy_text",
+)
 
 
 def cases() -> dict[str, Case]:

@@ -22,9 +22,8 @@ print("metric", case({name!r}).run({variant!r}, seed={seed}))
 def _list() -> None:
     for one in cases().values():
         half = "held-out" if held_out(one.name) else "dev"
-        print(
-            f"{one.name:40} {one.problem or 'healthy':27} {one.dataset:10} {one.family:14} {one.style:10} {half}"
-        )
+        what = f"{one.dataset:10} {one.family:14} {one.style:10} {half}"
+        print(f"{one.name:40} {one.problem or 'healthy':27} {what}")
     counts = Counter(one.problem or "healthy" for one in cases().values())
     print("\n" + "  ".join(f"{problem} {count}" for problem, count in counts.most_common()))
     print(f"sick {sum(c.sick for c in cases().values())}, healthy {counts['healthy']}")

@@ -1,4 +1,4 @@
-"""What a case of the corpus is: a training that is sick in one known way, with its cured twin, or a healthy one."""
+"""What a case of the corpus is: a training sick in one known way, with its cured twin, or a healthy one."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def sick_loop(
                 train=train,
                 metric=metric,
                 higher_is_better=higher_is_better,
-            )  # fmt: skip
+            )
         )
         return train
 
@@ -235,7 +235,7 @@ def healthy_loop(
                 metric=metric,
                 higher_is_better=higher_is_better,
                 expect=expect,
-            )  # fmt: skip
+            )
         )
         return train
 

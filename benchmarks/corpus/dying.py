@@ -1,4 +1,4 @@
-"""ReLUs that are dead or die. The cure: fitting weights, a smaller step, or an activation that does not die."""
+"""ReLUs that are dead or die. The cure: fitting weights, a smaller step, another activation."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _(seed: int) -> float:
 
 @healthy_loop("well-wgan-blobs", dataset="blob", metric="distance", higher_is_better=False, expect=2.5)
 def _(seed: int) -> float:
-    # A critic's loss is a difference of means: negative, drifting, and healthy. Weights are clipped each step.
+    # A critic's loss is a difference of means: negative, drifting, healthy. Weights are clipped each step.
     points = sets.blob()[0][0] / 5
     generator = m.mlp([2, 32, 32, 2])
     critic = m.mlp([2, 32, 32, 1], nn.LeakyReLU)

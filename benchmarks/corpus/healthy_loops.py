@@ -1,4 +1,4 @@
-"""Healthy trainings whose loop is their own: accumulation, clipping, LBFGS, frozen parts, several heads, and more."""
+"""Healthy trainings whose loop is their own: accumulation, clipping, LBFGS, frozen parts, several heads."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _(seed: int) -> float:
 
 
 def _pretrained(x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """Weights from an earlier training, made without an optimizer of torch so that it is not part of the run."""
+    """Weights from an earlier training, made without an optimizer so that it is no part of the run."""
     model = m.ThreeLayer(784, 64, 10)
     parameters = list(model.parameters())
     with torch.random.fork_rng():
@@ -144,7 +144,7 @@ def _pretrained(x: Tensor, y: Tensor) -> dict[str, Tensor]:
         for _ in range(400):
             idx = torch.randint(0, len(x), (64,))
             loss = F.cross_entropy(model(x[idx]), y[idx])
-            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=False):
                 parameter.data -= 0.2 * gradient
     return copy.deepcopy(model.state_dict())
 
@@ -364,7 +364,7 @@ def _(seed: int) -> float:
             F.cross_entropy(model(xb), yb).backward()
             optimizer.step()
             with torch.no_grad():
-                for slow, fast in zip(average.parameters(), model.parameters()):
+                for slow, fast in zip(average.parameters(), model.parameters(), strict=False):
                     slow.lerp_(fast, 0.05)
         with torch.no_grad():
             out = average(xv)
@@ -470,7 +470,7 @@ def _(seed: int) -> float:
 
 @healthy_loop("well-bandit-reinforce", dataset="generated", metric="reward", expect=0.75)
 def _(seed: int) -> float:
-    # A policy over four arms whose best depends on the context; the loss has no floor and is no measure of success.
+    # A policy over four arms, the best one known from the context; the loss is no measure of success.
     policy = m.mlp([4, 24, 4], nn.Tanh)
     opt = torch.optim.Adam(policy.parameters(), lr=0.01)
     baseline, rewards = 0.25, []

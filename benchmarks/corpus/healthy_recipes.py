@@ -38,9 +38,14 @@ def _() -> Parts:
 def _() -> Parts:
     pairs = sets.binary(sets.circle())
     return Parts(
-        lambda: m.Deep([2, 24, 1], torch.tanh), *pairs, F.binary_cross_entropy_with_logits, m.adam(0.02), 50, 40,
+        lambda: m.Deep([2, 24, 1], torch.tanh),
+        *pairs,
+        F.binary_cross_entropy_with_logits,
+        m.adam(0.02),
+        50,
+        40,
         threshold=0.0,
-    )  # fmt: skip
+    )
 
 
 @healthy("well-circle-two-unit-softmax", dataset="circle", expect=0.75, style="accuracy")
@@ -81,7 +86,7 @@ def _() -> Parts:
 def _() -> Parts:
     pairs = sets.binary(sets.circle())
     return Parts(
-        lambda: m.mlp([2, 16, 1], nn.ReLU), *pairs, nn.BCEWithLogitsLoss(), m.sgd(0.05), 1, 6, threshold=0.0
+        lambda: m.mlp([2, 16, 1], nn.ReLU), *pairs, nn.BCEWithLogitsLoss(), m.adam(5e-3), 1, 4, threshold=0.0
     )
 
 
@@ -168,9 +173,13 @@ def _() -> Parts:
 @healthy("well-mnist-label-smoothing", dataset="mnist", expect=0.8, style="loader")
 def _() -> Parts:
     return Parts(
-        lambda: m.mlp([784, 64, 10], nn.GELU), *sets.mnist(flat=True), nn.CrossEntropyLoss(label_smoothing=0.2),
-        lambda p: torch.optim.AdamW(p, lr=2e-3, weight_decay=0.01), 64, 8,
-    )  # fmt: skip
+        lambda: m.mlp([784, 64, 10], nn.GELU),
+        *sets.mnist(flat=True),
+        nn.CrossEntropyLoss(label_smoothing=0.2),
+        lambda p: torch.optim.AdamW(p, lr=2e-3, weight_decay=0.01),
+        64,
+        8,
+    )
 
 
 @healthy("well-mnist-mse-one-hot", dataset="mnist", expect=0.75, style="steps")
@@ -245,9 +254,13 @@ def _() -> Parts:
 def _() -> Parts:
     # The loss falls in a stair: that is the schedule, not a stall.
     return _ce(
-        lambda: m.ThreeLayer(784, 64, 10), sets.mnist(flat=True), m.sgd(0.1), 64, 12,
+        lambda: m.ThreeLayer(784, 64, 10),
+        sets.mnist(flat=True),
+        m.sgd(0.1),
+        64,
+        12,
         schedule=lambda o: torch.optim.lr_scheduler.StepLR(o, 4, 0.1),
-    )  # fmt: skip
+    )
 
 
 @healthy("well-mnist-batchnorm-conv", dataset="mnist", family="convolutional", expect=0.85, style="trainer")
@@ -268,9 +281,12 @@ def _() -> Parts:
 @healthy("well-mnist-weight-decay", dataset="mnist", expect=0.8, style="steps")
 def _() -> Parts:
     return _ce(
-        lambda: m.mlp([784, 96, 10]), sets.mnist(flat=True),
-        lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1), 64, 8,
-    )  # fmt: skip
+        lambda: m.mlp([784, 96, 10]),
+        sets.mnist(flat=True),
+        lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1),
+        64,
+        8,
+    )
 
 
 @healthy("well-mnist-batch-4", dataset="mnist", expect=0.75, style="blind")
@@ -355,9 +371,12 @@ def _() -> Parts:
 @healthy("well-reuters-transformer", dataset="reuters", family="transformer", expect=0.55, style="loader")
 def _() -> Parts:
     return _ce(
-        lambda: m.Transformer(43, layers=2, length=50, dropout=0.1), sets.words("reuters", 2500, 500, 50),
-        lambda p: torch.optim.AdamW(p, lr=2e-3), 50, 6,
-    )  # fmt: skip
+        lambda: m.Transformer(43, layers=2, length=50, dropout=0.1),
+        sets.words("reuters", 2500, 500, 50),
+        lambda p: torch.optim.AdamW(p, lr=2e-3),
+        50,
+        6,
+    )
 
 
 # ---------------------------------------------------------------- values

@@ -229,9 +229,15 @@ def _(fixed: bool) -> Parts:
     (x, y), (xv, yv) = sets.regression(seed=4)
     factor, shift = (1.0, 0.0) if fixed else (1e4, 5e5)
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1]), (x, y * factor + shift), (xv, yv * factor + shift), nn.MSELoss(),
-        m.adam(3e-3), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 32, 32, 1]),
+        (x, y * factor + shift),
+        (xv, yv * factor + shift),
+        nn.MSELoss(),
+        m.adam(3e-3),
+        32,
+        30,
+        "r2",
+    )
 
 
 @sick(

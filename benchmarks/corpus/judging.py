@@ -20,7 +20,7 @@ FRACTIONS = (0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one judge says of one run: the problems above info at the end, first one first, and when they came."""
+    """What one judge says of one run: the problems above info at the end, in order, and when they came."""
 
     problems: tuple[str, ...]
     flagged_at: float | None = None
@@ -61,9 +61,17 @@ def judge(journals: Path, name: str, seed: int) -> Run | None:
     metric = result["metric"]
     wrong = which.sick and (metric is None or sick_that_time(which, metric))
     return Run(
-        name, seed, which.problem, which.names(), bool(wrong), which.sick and not wrong, metric,
-        history.steps, float(result.get("overhead") or 0.0), verdicts,
-    )  # fmt: skip
+        name,
+        seed,
+        which.problem,
+        which.names(),
+        bool(wrong),
+        which.sick and not wrong,
+        metric,
+        history.steps,
+        float(result.get("overhead") or 0.0),
+        verdicts,
+    )
 
 
 def _verdict(history, profile: str, names: frozenset[str]) -> Verdict:  # type: ignore[no-untyped-def]

@@ -1,7 +1,8 @@
-"""Models as people write them: chains of modules, custom ``forward`` with functions or methods, nested blocks."""
+"""Models as people write them: chains of modules, custom ``forward`` with functions or methods, blocks."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ def mlp(
 ) -> nn.Sequential:
     """A chain of linear layers with an activation module after each hidden one."""
     layers: list[nn.Module] = []
-    for a, b in zip(sizes[:-2], sizes[1:-1]):
+    for a, b in itertools.pairwise(sizes[:-1]):
         layers.append(nn.Linear(a, b))
         if norm:
             layers.append(nn.BatchNorm1d(b))
@@ -38,7 +39,7 @@ class Deep(nn.Module):
 
     def __init__(self, sizes: Sequence[int], act: Function = F.relu, out: Function | None = None) -> None:
         super().__init__()
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-2], sizes[1:-1]))
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes[:-1]))
         self.head = nn.Linear(sizes[-2], sizes[-1])
         self.act = act
         self.out = out
@@ -89,7 +90,7 @@ class LeNet(nn.Module):
         self.conv2 = nn.Conv2d(width, 2 * width, 5)
         side = ((size - 4) // 2 - 4) // 2
         sizes = [2 * width * side * side, *dense]
-        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:]))
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.classify = nn.Linear(sizes[-1], classes)
         self.act, self.conv_act, self.out = act, conv_act, out
 
@@ -145,7 +146,7 @@ class TextNet(nn.Module):
         self.embedding = nn.Embedding(vocabulary, embed)
         self.rnn = cell(embed, hidden, batch_first=True)
         sizes = [hidden, *dense]
-        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:]))
+        self.dense = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.fc = nn.Linear(sizes[-1], classes)
         self.act, self.pool, self.out = act, pool, out
 
@@ -168,13 +169,18 @@ class Bag(nn.Module):
     """A mean of word vectors followed by dense layers."""
 
     def __init__(
-        self, classes: int, embed: int = 32, dense: Sequence[int] = (32,), act: Function = F.relu,
-        vocabulary: int = 5000, out: Function | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        classes: int,
+        embed: int = 32,
+        dense: Sequence[int] = (32,),
+        act: Function = F.relu,
+        vocabulary: int = 5000,
+        out: Function | None = None,
+    ) -> None:
         super().__init__()
         self.bag = nn.EmbeddingBag(vocabulary, embed, mode="mean")
         sizes = [embed, *dense]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:]))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.out_layer = nn.Linear(sizes[-1], classes)
         self.act, self.out = act, out
 
@@ -190,9 +196,17 @@ class Transformer(nn.Module):
     """Token and position vectors, encoder layers, mean over positions, one linear layer."""
 
     def __init__(
-        self, classes: int, layers: int = 2, width: int = 32, heads: int = 2, length: int = 60,
-        norm_first: bool = True, vocabulary: int = 5000, dropout: float = 0.0, out: Function | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        classes: int,
+        layers: int = 2,
+        width: int = 32,
+        heads: int = 2,
+        length: int = 60,
+        norm_first: bool = True,
+        vocabulary: int = 5000,
+        dropout: float = 0.0,
+        out: Function | None = None,
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Parameter(0.02 * torch.randn(length, width))
@@ -230,9 +244,16 @@ class HandTransformer(nn.Module):
     """A transformer written out by hand, with or without the residual paths and norms."""
 
     def __init__(
-        self, classes: int, layers: int = 3, width: int = 32, residual: bool = True, norm: bool = True,
-        scaled: bool = True, vocabulary: int = 5000, act: Function = F.gelu,
-    ) -> None:  # fmt: skip
+        self,
+        classes: int,
+        layers: int = 3,
+        width: int = 32,
+        residual: bool = True,
+        norm: bool = True,
+        scaled: bool = True,
+        vocabulary: int = 5000,
+        act: Function = F.gelu,
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         self.attention = nn.ModuleList(Attention(width, scaled) for _ in range(layers))
@@ -245,7 +266,7 @@ class HandTransformer(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed(ids)
         keep = 1.0 if self.residual else 0.0
-        for i, (attention, up, down) in enumerate(zip(self.attention, self.up, self.down)):
+        for i, (attention, up, down) in enumerate(zip(self.attention, self.up, self.down, strict=False)):
             x = keep * x + attention(self.norms[2 * i](x))
             x = keep * x + down(self.act(up(self.norms[2 * i + 1](x))))
         return self.head(x.mean(1))
@@ -266,7 +287,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x.flatten(1))
-        for block, norm in zip(self.blocks, self.norms):
+        for block, norm in zip(self.blocks, self.norms, strict=False):
             y = F.relu(block(norm(x)))
             x = x + y if self.skip else y
         return self.head(x)

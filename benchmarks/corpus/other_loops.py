@@ -482,7 +482,7 @@ def _(fixed: bool, seed: int) -> float:
 
 @sick_loop("blob-label-among-features", "data-leakage", dataset="blob")
 def _(fixed: bool, seed: int) -> float:
-    # A column made from the label; where the model is used, that column is not known. Returned: honest accuracy.
+    # A column made from the label; in use, that column is not known. Returned: honest accuracy.
     (x, y), (xv, yv) = sets.blob()
 
     def features(points: Tensor, label: Tensor, honest: bool) -> Tensor:

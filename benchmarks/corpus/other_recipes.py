@@ -112,9 +112,14 @@ def _(fixed: bool) -> Parts:
 )
 def _(fixed: bool) -> Parts:
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1], nn.LeakyReLU), *sets.regression(seed=7), nn.MSELoss(),
-        m.sgd(0.03 if fixed else 3.0), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 32, 32, 1], nn.LeakyReLU),
+        *sets.regression(seed=7),
+        nn.MSELoss(),
+        m.sgd(0.03 if fixed else 3.0),
+        32,
+        30,
+        "r2",
+    )
 
 
 @sick(
@@ -127,9 +132,14 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     # reduction="sum" makes the step grow with the batch.
     return Parts(
-        lambda: m.ThreeLayer(8, 32, 1), *sets.regression(seed=8), nn.MSELoss(reduction="mean" if fixed else "sum"),
-        m.sgd(0.05), 128, 40, "r2",
-    )  # fmt: skip
+        lambda: m.ThreeLayer(8, 32, 1),
+        *sets.regression(seed=8),
+        nn.MSELoss(reduction="mean" if fixed else "sum"),
+        m.sgd(0.05),
+        128,
+        40,
+        "r2",
+    )
 
 
 @sick(
@@ -170,9 +180,14 @@ def _(fixed: bool) -> Parts:
 )
 def _(fixed: bool) -> Parts:
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1], nn.Tanh), *sets.regression(seed=9), F.smooth_l1_loss,
-        m.adam(3e-3 if fixed else 1e-6), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 32, 32, 1], nn.Tanh),
+        *sets.regression(seed=9),
+        F.smooth_l1_loss,
+        m.adam(3e-3 if fixed else 1e-6),
+        32,
+        30,
+        "r2",
+    )
 
 
 @sick("mnist-dropout-095", "over-regularised", dataset="mnist", style="loader")
@@ -181,9 +196,14 @@ def _(fixed: bool) -> Parts:
 
     def model() -> nn.Module:
         return nn.Sequential(
-            nn.Linear(784, 64), nn.ReLU(), nn.Dropout(rate), nn.Linear(64, 64), nn.ReLU(), nn.Dropout(rate),
+            nn.Linear(784, 64),
+            nn.ReLU(),
+            nn.Dropout(rate),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Dropout(rate),
             nn.Linear(64, 10),
-        )  # fmt: skip
+        )
 
     return _ce(model, sets.mnist(flat=True), m.adam(), 64, 9)
 
@@ -191,25 +211,36 @@ def _(fixed: bool) -> Parts:
 @sick("mnist-weight-decay-1", "over-regularised", dataset="mnist", style="slices")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(784, 64, 10), sets.mnist(flat=True),
-        m.sgd(0.05, 0.9, weight_decay=1e-4 if fixed else 0.3), 64, 9,
-    )  # fmt: skip
+        lambda: m.ThreeLayer(784, 64, 10),
+        sets.mnist(flat=True),
+        m.sgd(0.05, 0.9, weight_decay=1e-4 if fixed else 0.3),
+        64,
+        9,
+    )
 
 
 @sick("reuters-adam-weight-decay", "over-regularised", dataset="reuters", style="accuracy")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(2000, 64, 43), sets.counts("reuters", 2500),
-        m.adam(1e-3, weight_decay=0.0 if fixed else 0.5), 64, 8,
-    )  # fmt: skip
+        lambda: m.ThreeLayer(2000, 64, 43),
+        sets.counts("reuters", 2500),
+        m.adam(1e-3, weight_decay=0.0 if fixed else 0.5),
+        64,
+        8,
+    )
 
 
 @sick("regression-weight-decay", "over-regularised", dataset="generated", style="trainer")
 def _(fixed: bool) -> Parts:
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1], nn.Tanh), *sets.regression(seed=10), nn.MSELoss(),
-        lambda p: torch.optim.AdamW(p, lr=5e-3, weight_decay=0.01 if fixed else 60.0), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 32, 32, 1], nn.Tanh),
+        *sets.regression(seed=10),
+        nn.MSELoss(),
+        lambda p: torch.optim.AdamW(p, lr=5e-3, weight_decay=0.01 if fixed else 60.0),
+        32,
+        30,
+        "r2",
+    )
 
 
 def _memorised(pairs, share: float):  # type: ignore[no-untyped-def]
@@ -243,9 +274,15 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     (x, y), val = sets.regression(80, 8, noise=1.0, seed=11)
     return Parts(
-        lambda: m.mlp([8, 128, 128, 1], nn.ReLU), (x, y), val, nn.MSELoss(),
-        lambda p: torch.optim.AdamW(p, lr=3e-3, weight_decay=0.01), 16, 4 if fixed else 150, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 128, 128, 1], nn.ReLU),
+        (x, y),
+        val,
+        nn.MSELoss(),
+        lambda p: torch.optim.AdamW(p, lr=3e-3, weight_decay=0.01),
+        16,
+        4 if fixed else 150,
+        "r2",
+    )
 
 
 @sick("mnist-shuffled-labels", "unlearnable-labels", dataset="mnist", style="loader", also=("overfitting",))

@@ -29,9 +29,14 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
     return Parts(
-        lambda: m.mlp([2, 12, 12, 1], nn.Tanh), *pairs, nn.BCEWithLogitsLoss(), m.adam(0.01 if fixed else 0.2),
-        4, 6, threshold=0.0,
-    )  # fmt: skip
+        lambda: m.mlp([2, 12, 12, 1], nn.Tanh),
+        *pairs,
+        nn.BCEWithLogitsLoss(),
+        m.adam(0.01 if fixed else 0.2),
+        4,
+        6,
+        threshold=0.0,
+    )
 
 
 @sick("blob-momentum-0.99", _O, dataset="blob", style="trainer", also=_HIGH)
@@ -84,8 +89,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.LeNet(dense=(64,), act=torch.tanh, conv_act=F.leaky_relu),
-        sets.mnist(1500, 400), m.adam(2e-3 if fixed else 0.05), 32, 8,
-    )  # fmt: skip
+        sets.mnist(1500, 400),
+        m.adam(2e-3 if fixed else 0.05),
+        32,
+        8,
+    )
 
 
 @sick("mnist-batch-2-lr-0.2", _O, dataset="mnist", style="blind", also=_HIGH)
@@ -103,8 +111,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.conv_chain(widths=(12, 16, 24), act=nn.GELU),
-        sets.cifar(2500), m.sgd(0.05 if fixed else 1.5, 0.9), 64, 10,
-    )  # fmt: skip
+        sets.cifar(2500),
+        m.sgd(0.05 if fixed else 1.5, 0.9),
+        64,
+        10,
+    )
 
 
 @sick("cifar-batchnorm-adam-0.3", _O, dataset="cifar10", family="convolutional", style="trainer", also=_HIGH)
@@ -126,9 +137,12 @@ def _(fixed: bool) -> Parts:
 @sick("imdb-transformer-adam-0.05", _O, dataset="imdb", family="transformer", style="steps", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Transformer(2, layers=1, length=50), sets.words("imdb", 3000, 500, 50),
-        m.adam(2e-3 if fixed else 0.08), 64, 6,
-    )  # fmt: skip
+        lambda: m.Transformer(2, layers=1, length=50),
+        sets.words("imdb", 3000, 500, 50),
+        m.adam(2e-3 if fixed else 0.08),
+        64,
+        6,
+    )
 
 
 @sick("reuters-bag-sgd-lr-60", _O, dataset="reuters", style="accuracy", also=_HIGH)
@@ -145,27 +159,38 @@ def _(fixed: bool) -> Parts:
 @sick("reuters-gru-adam-0.2", _O, dataset="reuters", family="recurrent", style="slices", also=_HIGH)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.TextNet(43, cell=nn.GRU, hidden=32), sets.words("reuters", 2500, 500, 50),
-        m.adam(5e-3 if fixed else 0.2), 64, 8,
-    )  # fmt: skip
+        lambda: m.TextNet(43, cell=nn.GRU, hidden=32),
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(5e-3 if fixed else 0.2),
+        64,
+        8,
+    )
 
 
 @sick("circle-sgd-1e-4", _S, dataset="circle", style="loader", also=_LOW)
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
     return Parts(
-        lambda: m.mlp([2, 16, 16, 1], nn.ReLU), *pairs, nn.BCEWithLogitsLoss(), m.sgd(0.3 if fixed else 1e-4),
-        32, 50, threshold=0.0,
-    )  # fmt: skip
+        lambda: m.mlp([2, 16, 16, 1], nn.ReLU),
+        *pairs,
+        nn.BCEWithLogitsLoss(),
+        m.sgd(0.3 if fixed else 1e-4),
+        32,
+        50,
+        threshold=0.0,
+    )
 
 
 @sick("circle-adadelta", _S, dataset="circle", style="blind", also=_LOW)
 def _(fixed: bool) -> Parts:
     lr = 1.0 if fixed else 1e-3
     return _ce(
-        lambda: m.Deep([2, 24, 24, 2], torch.tanh), sets.circle(),
-        lambda p: torch.optim.Adadelta(p, lr=lr), 32, 60,
-    )  # fmt: skip
+        lambda: m.Deep([2, 24, 24, 2], torch.tanh),
+        sets.circle(),
+        lambda p: torch.optim.Adadelta(p, lr=lr),
+        32,
+        60,
+    )
 
 
 @sick("blob-adam-1e-6", _S, dataset="blob", style="accuracy", also=_LOW)
@@ -177,9 +202,14 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     gamma = 0.99 if fixed else 0.3
     return Parts(
-        lambda: m.mlp([2, 16, 16, 3], nn.Sigmoid), *sets.blob(), nn.CrossEntropyLoss(), m.sgd(0.1, 0.9), 64, 60,
+        lambda: m.mlp([2, 16, 16, 3], nn.Sigmoid),
+        *sets.blob(),
+        nn.CrossEntropyLoss(),
+        m.sgd(0.1, 0.9),
+        64,
+        60,
         schedule=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, gamma),
-    )  # fmt: skip
+    )
 
 
 @sick("mnist-sgd-3e-5", _S, dataset="mnist", style="trainer", also=_LOW)
@@ -238,9 +268,14 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.words("imdb", 3000, 600, 120))
     return Parts(
-        lambda: m.Bag(1), *pairs, F.binary_cross_entropy_with_logits, m.adam(5e-3 if fixed else 1e-5), 64, 8,
+        lambda: m.Bag(1),
+        *pairs,
+        F.binary_cross_entropy_with_logits,
+        m.adam(5e-3 if fixed else 1e-5),
+        64,
+        8,
         threshold=0.0,
-    )  # fmt: skip
+    )
 
 
 @sick("reuters-counts-sgd-1e-4", _S, dataset="reuters", style="blind", also=_LOW)
@@ -257,14 +292,20 @@ def _(fixed: bool) -> Parts:
 @sick("reuters-transformer-adam-1e-6", _S, dataset="reuters", family="transformer", style="loader", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.Transformer(43, layers=1, length=50), sets.words("reuters", 2500, 500, 50),
-        m.adam(2e-3 if fixed else 3e-6), 50, 6,
-    )  # fmt: skip
+        lambda: m.Transformer(43, layers=1, length=50),
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(2e-3 if fixed else 3e-6),
+        50,
+        6,
+    )
 
 
 @sick("reuters-gru-adam-1e-5", _S, dataset="reuters", family="recurrent", style="slices", also=_LOW)
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.TextNet(43, cell=nn.GRU, hidden=32), sets.words("reuters", 2500, 500, 50),
-        m.adam(5e-3 if fixed else 1e-5), 64, 8,
-    )  # fmt: skip
+        lambda: m.TextNet(43, cell=nn.GRU, hidden=32),
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(5e-3 if fixed else 1e-5),
+        64,
+        8,
+    )

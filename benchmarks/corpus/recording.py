@@ -1,7 +1,7 @@
 """Runs of the corpus, watched as ``akeso run`` watches a script, and kept as journals.
 
-A run's folder holds the journal and, when the run is over, ``result.json`` with its own metric. Folders that have
-one are not run again.
+A run's folder holds the journal and, when the run is over, ``result.json`` with its own metric. Folders that
+have one are not run again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a user would install instead, attached from outside to the same runs.
 
 torchmortem 0.1.1 is hooked to the model at its first training forward and told the loss after each optimizer
-step. training-doctor 0.1.0 judges logged figures: it is given the loss, learning rate, gradient norm and validation
-loss that were read in the run, in order. Both are used as their documentation shows, with their defaults.
+step. training-doctor 0.1.0 judges logged figures: it is given the loss, learning rate, gradient norm and
+validation loss that were read in the run, in order. Both are used as their documentation shows.
 """
 
 from __future__ import annotations
@@ -106,10 +106,13 @@ def doctor(history: History) -> list[dict[str, str]]:
 
     metrics: dict[int, dict[str, float]] = {}
     for signal, scope, name in (
-        ("loss", "", "loss"), ("lr", "0", "lr"), ("grad_norm", "", "grad_norm"), ("val_loss", "", "eval_loss")
-    ):  # fmt: skip
+        ("loss", "", "loss"),
+        ("lr", "0", "lr"),
+        ("grad_norm", "", "grad_norm"),
+        ("val_loss", "", "eval_loss"),
+    ):
         series = history.series(signal, scope)
-        for step, value in zip(series.steps.tolist(), series.values.tolist()):
+        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=False):
             metrics.setdefault(step, {})[name] = value
     judge = Doctor()
     with warnings.catch_warnings(), np.errstate(all="ignore"):

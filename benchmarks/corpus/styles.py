@@ -1,6 +1,6 @@
 """The same training written as different people write it.
 
-Each style is an ordinary PyTorch loop over the parts of a recipe and returns the validation metric at its end.
+Each style is an ordinary PyTorch loop over the parts of a recipe and returns its last validation metric.
 They differ in what an observer from outside gets to see: loaders or slices, validation by loss, by accuracy
 alone or not at all, ``zero_grad`` before or after, printing or silence.
 """

@@ -38,9 +38,14 @@ def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
     last = None if fixed else torch.relu
     return Parts(
-        lambda: m.Deep([2, 16, 16, 1], F.relu, last), *pairs, F.binary_cross_entropy_with_logits, m.adam(5e-3),
-        32, 40, threshold=0.0,
-    )  # fmt: skip
+        lambda: m.Deep([2, 16, 16, 1], F.relu, last),
+        *pairs,
+        F.binary_cross_entropy_with_logits,
+        m.adam(5e-3),
+        32,
+        40,
+        threshold=0.0,
+    )
 
 
 @sick("circle-double-sigmoid", _A, dataset="circle", style="trainer", also=(_L,))
@@ -48,9 +53,14 @@ def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
     last = None if fixed else nn.Sigmoid()
     return Parts(
-        lambda: m.mlp([2, 8, 8, 1], nn.Tanh, last), *pairs, nn.BCEWithLogitsLoss(), m.sgd(0.05, 0.9), 64, 35,
+        lambda: m.mlp([2, 8, 8, 1], nn.Tanh, last),
+        *pairs,
+        nn.BCEWithLogitsLoss(),
+        m.sgd(0.05, 0.9),
+        64,
+        35,
         threshold=0.0 if fixed else 0.5,
-    )  # fmt: skip
+    )
 
 
 @sick("blob-relu-output", _A, dataset="blob", style="accuracy")
@@ -79,8 +89,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.mlp([784, 64, 64, 10], nn.ReLU, None if fixed else nn.Softmax(dim=1)),
-        sets.mnist(flat=True), m.sgd(0.05, 0.5), 64, 10,
-    )  # fmt: skip
+        sets.mnist(flat=True),
+        m.sgd(0.05, 0.5),
+        64,
+        10,
+    )
 
 
 @sick(
@@ -112,34 +125,53 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.conv_chain(widths=(12, 16, 24), out=None if fixed else nn.Sigmoid()),
-        sets.cifar(2500), m.sgd(0.05, 0.9), 50, 10,
-    )  # fmt: skip
+        sets.cifar(2500),
+        m.sgd(0.05, 0.9),
+        50,
+        10,
+    )
 
 
 @sick("imdb-bag-relu-output", _A, dataset="imdb", style="accuracy")
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.words("imdb", 3000, 600, 120))
     return Parts(
-        lambda: m.Bag(1, out=None if fixed else F.relu), *pairs, F.binary_cross_entropy_with_logits, m.adam(3e-3),
-        64, 8, threshold=0.0,
-    )  # fmt: skip
+        lambda: m.Bag(1, out=None if fixed else F.relu),
+        *pairs,
+        F.binary_cross_entropy_with_logits,
+        m.adam(3e-3),
+        64,
+        8,
+        threshold=0.0,
+    )
 
 
 @sick("imdb-lstm-one-unit-softmax", _A, dataset="imdb", family="recurrent", style="loader")
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.words("imdb", 2000, 500, 60))
     return Parts(
-        lambda: m.TextNet(1, out=torch.sigmoid if fixed else _softmax), *pairs, F.binary_cross_entropy, m.adam(5e-3),
-        64, 8,
-    )  # fmt: skip
+        lambda: m.TextNet(1, out=torch.sigmoid if fixed else _softmax),
+        *pairs,
+        F.binary_cross_entropy,
+        m.adam(5e-3),
+        64,
+        8,
+    )
 
 
 @sick("reuters-double-softmax", _A, dataset="reuters", style="blind", also=(_L,))
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.ThreeLayer(2000, 64, 43) if fixed else nn.Sequential(m.ThreeLayer(2000, 64, 43), nn.Softmax(dim=-1)),
-        sets.counts("reuters", 2500), m.adam(5e-4), 64, 10,
-    )  # fmt: skip
+        lambda: (
+            m.ThreeLayer(2000, 64, 43)
+            if fixed
+            else nn.Sequential(m.ThreeLayer(2000, 64, 43), nn.Softmax(dim=-1))
+        ),
+        sets.counts("reuters", 2500),
+        m.adam(5e-4),
+        64,
+        10,
+    )
 
 
 @sick(
@@ -153,8 +185,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.Transformer(43, layers=1, length=50, out=None if fixed else _softmax),
-        sets.words("reuters", 2500, 500, 50), m.adam(2e-3), 50, 6,
-    )  # fmt: skip
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(2e-3),
+        50,
+        6,
+    )
 
 
 @sick("regression-sigmoid-output", _A, dataset="generated", style="slices")
@@ -174,18 +209,29 @@ def _(fixed: bool) -> Parts:
 @sick("regression-relu-output", _A, dataset="generated", style="trainer")
 def _(fixed: bool) -> Parts:
     return Parts(
-        lambda: m.Deep([8, 32, 32, 1], torch.tanh, None if fixed else F.relu), *sets.regression(seed=1),
-        F.mse_loss, m.adam(5e-3), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.Deep([8, 32, 32, 1], torch.tanh, None if fixed else F.relu),
+        *sets.regression(seed=1),
+        F.mse_loss,
+        m.adam(5e-3),
+        32,
+        30,
+        "r2",
+    )
 
 
 @sick("regression-tanh-output-wide-targets", _A, dataset="generated", style="loader")
 def _(fixed: bool) -> Parts:
     (x, y), (xv, yv) = sets.regression(seed=2)
     return Parts(
-        lambda: m.ThreeLayer(8, 32, 1, out="" if fixed else "tanh"), (x, 5 * y), (xv, 5 * yv), nn.SmoothL1Loss(),
-        m.adam(5e-3), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.ThreeLayer(8, 32, 1, out="" if fixed else "tanh"),
+        (x, 5 * y),
+        (xv, 5 * yv),
+        nn.SmoothL1Loss(),
+        m.adam(5e-3),
+        32,
+        30,
+        "r2",
+    )
 
 
 # ---------------------------------------------------------------- the loss
@@ -200,9 +246,14 @@ def _(fixed: bool) -> Parts:
             lambda: m.mlp([2, 16, 16, 1]), *pairs, nn.BCEWithLogitsLoss(), m.adam(5e-3), 32, 30, threshold=0.0
         )
     return Parts(
-        lambda: m.mlp([2, 16, 16, 1]), *sets.circle(), lambda out, y: F.cross_entropy(out, torch.zeros_like(y)),
-        m.adam(5e-3), 32, 30, threshold=0.0,
-    )  # fmt: skip
+        lambda: m.mlp([2, 16, 16, 1]),
+        *sets.circle(),
+        lambda out, y: F.cross_entropy(out, torch.zeros_like(y)),
+        m.adam(5e-3),
+        32,
+        30,
+        threshold=0.0,
+    )
 
 
 @sick("circle-bce-wrong-sign", _L, dataset="circle", style="slices")
@@ -233,8 +284,12 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return Parts(
         lambda: m.mlp([2, 16, 16, 3], nn.ReLU, nn.LogSoftmax(dim=1) if fixed else nn.Softmax(dim=1)),
-        *sets.blob(), nn.NLLLoss(), m.sgd(0.02), 64, 12,
-    )  # fmt: skip
+        *sets.blob(),
+        nn.NLLLoss(),
+        m.sgd(0.02),
+        64,
+        12,
+    )
 
 
 @sick("blob-l1-on-one-hot", _L, dataset="blob", style="steps")
@@ -278,9 +333,13 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     # Without log_softmax the loss has no floor: it runs to minus infinity.
     return Parts(
-        lambda: m.LeNet(dense=(64,), out=_log_softmax if fixed else None), *sets.mnist(1500, 400), F.nll_loss,
-        m.sgd(0.02, 0.9), 64, 8,
-    )  # fmt: skip
+        lambda: m.LeNet(dense=(64,), out=_log_softmax if fixed else None),
+        *sets.mnist(1500, 400),
+        F.nll_loss,
+        m.sgd(0.02, 0.9),
+        64,
+        8,
+    )
 
 
 @sick("mnist-bce-mean-of-ten", _L, dataset="mnist", style="trainer")
@@ -312,9 +371,13 @@ def _(fixed: bool) -> Parts:
 @sick("imdb-nll-on-logits", _L, dataset="imdb", style="loader", also=(_A,))
 def _(fixed: bool) -> Parts:
     return Parts(
-        lambda: m.Bag(2, out=_log_softmax if fixed else None), *sets.words("imdb", 3000, 600, 120), nn.NLLLoss(),
-        m.adam(3e-3), 64, 8,
-    )  # fmt: skip
+        lambda: m.Bag(2, out=_log_softmax if fixed else None),
+        *sets.words("imdb", 3000, 600, 120),
+        nn.NLLLoss(),
+        m.adam(3e-3),
+        64,
+        8,
+    )
 
 
 @sick("imdb-lstm-mse-sigmoid-sum-off", _L, dataset="imdb", family="recurrent", style="slices")
@@ -365,14 +428,23 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return Parts(
         lambda: m.Transformer(43, layers=1, length=50, out=_log_softmax if fixed else None),
-        *sets.words("reuters", 2500, 500, 50), nn.NLLLoss(), m.adam(2e-3), 50, 6,
-    )  # fmt: skip
+        *sets.words("reuters", 2500, 500, 50),
+        nn.NLLLoss(),
+        m.adam(2e-3),
+        50,
+        6,
+    )
 
 
 @sick("regression-bce-on-values", _L, dataset="generated", style="loader")
 def _(fixed: bool) -> Parts:
     # Standardised targets are no probabilities: cross entropy on them has no floor.
     return Parts(
-        lambda: m.mlp([8, 32, 32, 1]), *sets.regression(seed=3),
-        nn.MSELoss() if fixed else nn.BCEWithLogitsLoss(), m.adam(5e-3), 32, 30, "r2",
-    )  # fmt: skip
+        lambda: m.mlp([8, 32, 32, 1]),
+        *sets.regression(seed=3),
+        nn.MSELoss() if fixed else nn.BCEWithLogitsLoss(),
+        m.adam(5e-3),
+        32,
+        30,
+        "r2",
+    )

@@ -1,7 +1,8 @@
 """Measuring the ground truth: which cases are really sick, and which are really healthy.
 
-A sick case counts when its cured twin is clearly better: by 0.03 of the metric at least, and by more than twice
-the standard error of the difference over seeds. A healthy case counts when every seed reaches what is expected.
+A sick case counts when its cured twin is clearly better: by 0.03 of the metric at least, and by more than
+twice the standard error of the difference over seeds. A healthy case counts when every seed reaches what is
+expected.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def truth(path: Path = TRUTH) -> dict[str, Any]:
 
 
 def sick_that_time(which: Case, metric: float) -> bool:
-    """Whether one run of a sick case really went wrong: a deep net that dies in four of five runs lives in one.
+    """Whether one run of a sick case really went wrong: what dies in four of five runs lives in one.
 
     It did when it is nearer to the mean of the sick runs than to that of the cured ones, or clearly below the
     cured ones.
@@ -99,7 +100,7 @@ def _one(name: str, seeds: int) -> dict[str, Any]:
 
 
 def verify(jobs: int, pattern: str, out: Path, seeds: int, again: bool) -> int:
-    """Measure all cases that ``out`` does not hold yet, and write them there; returns how many do not hold."""
+    """Measure all cases that ``out`` does not hold yet and write them there; returns how many fail."""
     known: dict[str, Any] = {} if again or not out.is_file() else dict(json.loads(out.read_text())["cases"])
     wanted = [name for name in cases() if pattern in name]
     todo = [name for name in wanted if name not in known]
@@ -125,10 +126,10 @@ def verify(jobs: int, pattern: str, out: Path, seeds: int, again: bool) -> int:
 
 def _print(name: str, row: dict[str, Any]) -> None:
     figures = "  ".join(f"{v} {row[v]}" for v in ("sick", "fixed", "healthy", "expect") if v in row)
-    print(
-        f"{'ok ' if row['holds'] else 'NOT'} {name:38} {row['problem'] or 'healthy':27} {figures or row.get('error')} {row.get('total_seconds', '')} s",
-        flush=True,
-    )
+    verdict = "ok " if row["holds"] else "NOT"
+    told = figures or row.get("error", "")
+    seconds = row.get("total_seconds", "?")
+    print(f"{verdict} {name:38} {row['problem'] or 'healthy':27} {told} {seconds} s", flush=True)
 
 
 def _write(out: Path, known: dict[str, Any], seeds: int) -> None:

@@ -30,7 +30,7 @@ def _(fixed: bool) -> Parts:
         net = m.mlp([2] + [5] * 12 + [1], nn.SELU if fixed else nn.Sigmoid)
         return m.initialised(net, m.lecun) if fixed else net
 
-    return _bce(model, sets.circle(), m.adam(1e-2 if fixed else 1e-2), 128, 120)
+    return _bce(model, sets.circle(), m.adam(1e-2), 128, 120)
 
 
 @sick("circle-sigmoid-8x16", _P, dataset="circle", style="slices")
@@ -82,24 +82,33 @@ def _(fixed: bool) -> Parts:
     # Somebody put a softmax after every layer, not only after the last.
     return _ce(
         lambda: m.mlp([2] + [16] * 6 + [3], nn.ReLU if fixed else lambda: nn.Softmax(dim=1)),
-        sets.blob(), m.adam(), 32, 40,
-    )  # fmt: skip
+        sets.blob(),
+        m.adam(),
+        32,
+        40,
+    )
 
 
 @sick("mnist-sigmoid-8x64", _P, dataset="mnist", style="loader")
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.mlp([784] + [64] * 8 + [10], nn.ELU if fixed else nn.Sigmoid),
-        sets.mnist(flat=True), m.adam(), 64, 10,
-    )  # fmt: skip
+        sets.mnist(flat=True),
+        m.adam(),
+        64,
+        10,
+    )
 
 
 @sick("mnist-sigmoid-5x96-sgd", _P, dataset="mnist", style="accuracy")
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.Deep([784] + [96] * 5 + [10], F.relu if fixed else torch.sigmoid),
-        sets.mnist(flat=True), m.sgd(0.05, 0.9), 64, 12,
-    )  # fmt: skip
+        sets.mnist(flat=True),
+        m.sgd(0.05, 0.9),
+        64,
+        12,
+    )
 
 
 @sick("mnist-lenet-sigmoid-tail", _P, dataset="mnist", family="convolutional", style="trainer")
@@ -160,8 +169,11 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.conv_chain(widths=(8, 16, 16, 16), act=nn.ELU if fixed else nn.Sigmoid, norm=False),
-        sets.cifar(), m.adam(2e-3), 50, 10,
-    )  # fmt: skip
+        sets.cifar(),
+        m.adam(2e-3),
+        50,
+        10,
+    )
 
 
 @sick("imdb-bag-sigmoid-6", _P, dataset="imdb", style="slices")
@@ -197,16 +209,22 @@ def _(fixed: bool) -> Parts:
     act = F.elu if fixed else torch.sigmoid
     return _ce(
         lambda: m.TextNet(43, cell=nn.GRU, hidden=32, dense=[32] * 5, act=act),
-        sets.words("reuters", 2500, 500, 60), m.adam(4e-3), 64, 8,
-    )  # fmt: skip
+        sets.words("reuters", 2500, 500, 60),
+        m.adam(4e-3),
+        64,
+        8,
+    )
 
 
 @sick("reuters-transformer-no-skip", _P, dataset="reuters", family="transformer", style="loader", also=_INIT)
 def _(fixed: bool) -> Parts:
     return _ce(
         lambda: m.HandTransformer(43, layers=5, residual=fixed, norm=fixed),
-        sets.words("reuters", 2500, 500, 50), m.adam(1e-3), 50, 7,
-    )  # fmt: skip
+        sets.words("reuters", 2500, 500, 50),
+        m.adam(1e-3),
+        50,
+        7,
+    )
 
 
 @sick("imdb-transformer-sigmoid-tail", _P, dataset="imdb", family="transformer", style="steps")
