@@ -17,7 +17,7 @@ _KEPT = 16
 
 
 class RecipeProgram(Program):
-    """Runs a recipe under prescriptions; a training that was stopped at a step is gone on with, not run again."""
+    """Runs a recipe under prescriptions; a training that was stopped is gone on with, not run again."""
 
     def __init__(self, recipe: Recipe, profile: str = "akeso") -> None:
         self.recipe = recipe

@@ -1,0 +1,109 @@
+"""From problems to cures: which remedies are tried for which problem, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History
+from akeso.remedies._base import Remedy
+from akeso.remedies.activation import SubstituteActivation
+from akeso.remedies.data import ScaleInputs
+from akeso.remedies.edit import Prescription
+from akeso.remedies.initialiser import Reinitialise
+from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
+from akeso.remedies.normalisation import AddResidual, InsertNormalisation
+from akeso.remedies.objective import Broadcast, Imbalance, LossAndOutput, MeanReduction, TargetUnits
+from akeso.remedies.optimizer import LargerBatches, LessRegularisation, SmallerBatches, SubstituteOptimizer
+from akeso.remedies.rate import ClipGradient, FindRate, LowerRate, RaiseRate, WarmUp
+
+#: Problem to remedies, the likeliest cure first; causes come before what they cause.
+TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
+    "shape-broadcast": (Broadcast(),),
+    "missing-zero-grad": (ZeroGrad(),),
+    "parameters-not-trained": (TrainEverything(),),
+    "wrong-mode": (Mode(),),
+    "improper-output-activation": (LossAndOutput(),),
+    "improper-loss": (LossAndOutput(), MeanReduction()),
+    "abnormal-data": (ScaleInputs(), TargetUnits()),
+    "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
+    "over-regularised": (LessRegularisation(),),
+    "learning-rate-too-high": (LowerRate(), SubstituteOptimizer(), ClipGradient(), WarmUp()),
+    "exploding-gradient": (
+        Reinitialise(),
+        SubstituteActivation(),
+        InsertNormalisation(),
+        ClipGradient(),
+        LowerRate(),
+    ),
+    "dying-relu": (SubstituteActivation(), LowerRate(), InsertNormalisation(), Reinitialise(), WarmUp()),
+    "saturated-activation": (SubstituteActivation(), Reinitialise(), InsertNormalisation(), ScaleInputs()),
+    "vanishing-gradient": (SubstituteActivation(), InsertNormalisation(), Reinitialise(), AddResidual()),
+    "class-imbalance": (Imbalance(),),
+    "learning-rate-too-low": (RaiseRate(), SubstituteOptimizer(), FindRate()),
+    "non-finite": (LowerRate(), ClipGradient(), Reinitialise(), ScaleInputs(), RollBack()),
+    "oscillating-loss": (LowerRate(), SubstituteOptimizer(), LargerBatches(), ClipGradient(), RollBack()),
+    "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
+    "slow-convergence": (
+        RaiseRate(),
+        SubstituteOptimizer(),
+        FindRate(),
+        InsertNormalisation(),
+        SmallerBatches(),
+    ),
+    "constant-prediction": (
+        Reinitialise(),
+        SubstituteOptimizer(),
+        InsertNormalisation(),
+        LowerRate(),
+        RaiseRate(),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A prescription with the problem it is meant for."""
+
+    prescription: Prescription
+    problem: str
+
+
+def candidates(history: History, diagnoses: Sequence[Diagnosis]) -> list[Candidate]:
+    """Cures for a run in the order in which they should be tried, each once.
+
+    Diagnoses are ranked roots first. Of the first problem two cures come before the first of the next one, so
+    that a wrong root does not use up all the trials.
+    """
+    lines = [_doses(history, diagnoses, found.problem) for found in diagnoses if found.severity != "info"]
+    found: list[Candidate] = []
+    waiting = list(lines)
+    while waiting:
+        for position, line in enumerate(list(waiting)):
+            for _ in range(2 if position == 0 else 1):
+                candidate = next(line, None)
+                if candidate is None:
+                    waiting.remove(line)
+                    break
+                if candidate.prescription not in [other.prescription for other in found]:
+                    found.append(candidate)
+    return found
+
+
+def treatable(diagnoses: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """The diagnoses for which there is a remedy and which are more than a remark."""
+    return tuple(found for found in diagnoses if found.problem in TABLE and found.severity != "info")
+
+
+def _doses(history: History, diagnoses: Sequence[Diagnosis], problem: str) -> Iterator[Candidate]:
+    """First doses of every remedy for a problem, then second ones, and so on."""
+    streams = [iter(remedy.prescribe(history, diagnoses)) for remedy in TABLE.get(problem, ())]
+    while streams:
+        for stream in list(streams):
+            dose = next(stream, None)
+            if dose is None:
+                streams.remove(stream)
+            elif dose:
+                yield Candidate(dose, problem)

@@ -1,0 +1,140 @@
+"""What remedies need to know of a run, read from its history in one place."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from akeso.history import History
+
+#: The rate at which an optimizer usually works on networks of ordinary size.
+USUAL_RATE: Final = {
+    "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "nadam": 1e-3, "radam": 1e-3, "adamax": 2e-3,
+    "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
+}  # fmt: skip
+SQUASHING: Final = frozenset(
+    {"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax", "logsigmoid"}
+)
+GROWING: Final = frozenset({"exp", "square", "exponential"})
+RECTIFYING: Final = frozenset({"relu", "relu6", "clamp", "clamp_min"})
+_RECURRENT: Final = ("RNN", "LSTM", "GRU")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A run at a glance; every field has a sane value when nothing is known."""
+
+    task: str
+    loss: str
+    output: str
+    target_kind: str
+    activation: str  # the most frequent hidden one, lower case; "" when unknown
+    optimizer: str
+    lr: float
+    momentum: float
+    weight_decay: float
+    batch_size: int
+    dataset_size: int
+    depth: int
+    recurrent: bool
+    attention: bool
+    normalised: bool
+    weights_off: bool  # some initial weights are far too small, far too large or all alike
+    weights_large: bool
+    input_scale: float
+    target_scale: float
+    steps: int
+    planned: int
+    clipped: float  # the norm or value the program clips to, 0 when it does not
+
+    @property
+    def usual_rate(self) -> float:
+        """The rate at which this optimizer usually works, with the room that momentum gives."""
+        rate = USUAL_RATE.get(self.optimizer, 1e-3)
+        return rate * 5 if self.optimizer == "sgd" and self.momentum < 0.5 else rate
+
+
+def chart(history: History) -> Chart:
+    """Read the chart of a run."""
+    facts = history.facts
+    optimizer = _first(facts.get("optimizers"))
+    kinds = [str(kind).lower() for kind in dict(facts.get("activations") or {}).values()]
+    layers = [layer.kind for layer in history.layers]
+    off, large = _initial_weights(history)
+    return Chart(
+        task=str(facts.get("task", "unknown")),
+        loss=str(facts.get("loss", "unknown")),
+        output=str(facts.get("output_activation", "unknown")).lower().replace("_", ""),
+        target_kind=str(facts.get("target_kind", "unknown")),
+        activation=Counter(kinds).most_common(1)[0][0] if kinds else "",
+        optimizer=str(optimizer.get("name", "")).lower(),
+        lr=_number(optimizer.get("lr"), _start(history, "lr", "0")),
+        momentum=_number(optimizer.get("momentum"), 0.0),
+        weight_decay=_number(optimizer.get("weight_decay"), 0.0),
+        batch_size=int(_start(history, "batch_size", "") or 0),
+        dataset_size=int(_number(facts.get("dataset_size"), 0.0)),
+        depth=sum(1 for layer in history.layers if any(len(p.shape) > 1 for p in layer.parameters)),
+        recurrent=any(name in kind for kind in layers for name in _RECURRENT),
+        attention=any("Attention" in kind or "Transformer" in kind for kind in layers),
+        normalised=any("Norm" in kind for kind in layers),
+        weights_off=off,
+        weights_large=large,
+        input_scale=_scale(history, "input"),
+        target_scale=_scale(history, "target"),
+        steps=history.steps,
+        planned=history.planned_steps or max(history.steps, 1),
+        clipped=_clip(history),
+    )
+
+
+def _first(optimizers: Any) -> dict[str, Any]:
+    return dict(optimizers[0]) if isinstance(optimizers, list | tuple) and optimizers else {}
+
+
+def _number(value: Any, otherwise: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return otherwise
+
+
+def _start(history: History, signal: str, scope: str) -> float:
+    values = history.series(signal, scope).finite().values
+    return float(values[0]) if len(values) else 0.0
+
+
+def _scale(history: History, what: str) -> float:
+    """How far values reach from zero in the first batches; infinite where some are not finite."""
+    missing = history.series(f"{what}_nonfinite").values
+    if len(missing) and float(np.nanmax(missing)) > 0:
+        return math.inf
+    reach = [history.series(f"{what}_{end}").finite().values[:8] for end in ("min", "max")]
+    peaks = [float(np.max(np.abs(values))) for values in reach if len(values)]
+    return max(peaks) if peaks else 1.0
+
+
+def _clip(history: History) -> float:
+    values = history.series("clip_limit").finite().values
+    return float(values[-1]) if len(values) else 0.0
+
+
+def _initial_weights(history: History) -> tuple[bool, bool]:
+    """Whether weight matrices started out of range for their width, and whether they were too large."""
+    off = large = False
+    for layer in history.layers:
+        if layer.role in ("embedding", "norm") or "Embedding" in layer.kind or "Norm" in layer.kind:
+            continue
+        for parameter in layer.parameters:
+            if len(parameter.shape) < 2 or "bias" in parameter.name:
+                continue
+            inputs = int(np.prod(parameter.shape[1:]))
+            spread = parameter.init_std * math.sqrt(max(1, inputs))
+            size = math.hypot(parameter.init_std, parameter.init_mean) * math.sqrt(max(1, inputs))
+            if not math.isfinite(size) or size > 3.0:
+                off = large = True
+            elif spread < 0.25:
+                off = True
+    return off, large

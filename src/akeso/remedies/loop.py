@@ -1,0 +1,64 @@
+"""Mistakes in the training loop itself, and going back to before a spike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History
+from akeso.remedies._base import Remedy
+from akeso.remedies.chart import chart
+from akeso.remedies.edit import Edit, Prescription
+
+
+class ZeroGrad(Remedy):
+    """Gradients cleared before each backward pass."""
+
+    name = "add-zero-grad"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        yield Prescription([Edit("add-zero-grad")])
+
+
+class Mode(Remedy):
+    """Training mode while training, evaluation mode while evaluating."""
+
+    name = "set-mode"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
+
+
+class TrainEverything(Remedy):
+    """Frozen parameters made trainable, missing ones handed to the optimizer."""
+
+    name = "add-to-optimizer"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        frozen = any(not parameter.trainable for parameter in history.parameters)
+        missing = any(parameter.trainable and not parameter.in_optimizer for parameter in history.parameters)
+        add, free = Edit("add-to-optimizer", "all"), Edit("unfreeze", "all")
+        if frozen and missing:
+            yield Prescription([free, add])
+        if missing or not frozen:
+            yield Prescription([add])
+        if frozen:
+            yield Prescription([free, add])
+
+
+class RollBack(Remedy):
+    """Back to before a spike of the loss, past the batches that brought it, at half the rate."""
+
+    name = "roll-back"
+    margin = 20
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        steps = [
+            found.step
+            for found in diagnoses
+            if found.problem in ("loss-spike", "non-finite", "oscillating-loss")
+        ]
+        facts = chart(history)
+        if steps and min(steps) > max(3 * self.margin, facts.planned // 10):
+            values = {"step": min(steps) - self.margin, "skip": 2 * self.margin, "factor": 0.5}
+            yield Prescription([Edit("roll-back", "", values)])

@@ -1,0 +1,115 @@
+"""Loss and output by task: what is compared with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History
+from akeso.remedies._base import Remedy
+from akeso.remedies.chart import Chart, chart
+from akeso.remedies.edit import Edit, Prescription
+
+_LOSS = {
+    "multiclass": "cross_entropy",
+    "language-model": "cross_entropy",
+    "binary": "binary_cross_entropy_with_logits",
+    "multilabel": "binary_cross_entropy_with_logits",
+    "regression": "mse_loss",
+    "autoencoder": "mse_loss",
+}
+_ON = {"softmax": "probabilities", "sigmoid": "probabilities", "logsoftmax": "log-probabilities"}
+_CLASSES = {
+    "softmax": "Softmax",
+    "logsoftmax": "LogSoftmax",
+    "sigmoid": "Sigmoid",
+    "relu": "ReLU",
+    "tanh": "Tanh",
+}
+
+
+def loss_for(facts: Chart, classes: int) -> str:
+    """The loss that the task calls for, on raw outputs."""
+    if facts.task == "binary" and classes > 1:
+        return "cross_entropy"
+    return _LOSS.get(
+        facts.task, "cross_entropy" if facts.target_kind in ("indices", "one-hot") else "mse_loss"
+    )
+
+
+def task_loss(facts: Chart, classes: int, on: str = "logits") -> Edit:
+    """The edit that puts the task's loss in place."""
+    values = {"from": facts.loss, "to": loss_for(facts, classes)}
+    return Edit("substitute-loss", "", values if on == "logits" else {**values, "on": on})
+
+
+def raw_output(facts: Chart) -> Edit:
+    """The edit that takes the function off the output."""
+    return Edit(
+        "substitute-activation", "output", {"from": _CLASSES.get(facts.output, facts.output), "to": "none"}
+    )
+
+
+class LossAndOutput(Remedy):
+    """Raw outputs under the loss of the task, or the loss of the task on outputs as they are."""
+
+    name = "substitute-loss"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        classes = int(history.facts.get("classes") or 1)
+        fits = facts.loss == loss_for(facts, classes)
+        bare = facts.output in ("none", "unknown", "")
+        if not bare:
+            yield Prescription(
+                [raw_output(facts)] if fits else [raw_output(facts), task_loss(facts, classes)]
+            )
+        elif not fits:
+            yield Prescription([task_loss(facts, classes)])
+        if bare and fits:
+            # The loss has the right name but is not what it seems, or a function hides before it.
+            yield Prescription([task_loss(facts, classes)])
+            yield Prescription([raw_output(facts), task_loss(facts, classes)])
+        elif facts.output in _ON and not fits:
+            yield Prescription([task_loss(facts, classes, _ON[facts.output])])
+
+
+class Broadcast(Remedy):
+    """Outputs and targets brought to the same shape."""
+
+    name = "fix-broadcast"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        yield Prescription([Edit("fix-broadcast")])
+
+
+class MeanReduction(Remedy):
+    """A loss that is summed over the batch is averaged instead: its gradient grows with the batch."""
+
+    name = "mean-reduction"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if dict(history.facts.get("loss_args") or {}).get("reduction") == "sum":
+            yield Prescription([Edit("mean-reduction")])
+
+
+class Imbalance(Remedy):
+    """Rare classes weighted up, and a bias that starts at the prior."""
+
+    name = "weight-classes"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        weights = Edit("weight-classes", "", {"kind": "inverse-frequency"})
+        yield Prescription([weights])
+        yield Prescription([Edit("set-output-bias", "", {"to": "prior"})])
+
+
+class TargetUnits(Remedy):
+    """Regression targets standardised; predictions come back in the original units."""
+
+    name = "standardise-targets"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.task in ("regression", "unknown") and (facts.target_scale > 10 or facts.target_scale < 0.05):
+            yield Prescription([Edit("standardise-targets")])

@@ -1,0 +1,95 @@
+"""Learning rates: another, a found one, one that is warmed up; and clipping, which bounds steps too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History
+from akeso.remedies._base import Remedy
+from akeso.remedies.chart import Chart, chart
+from akeso.remedies.edit import Edit, Prescription
+
+_ADAPTIVE = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"})
+
+
+def set_rate(to: float) -> Edit:
+    """The edit that sets the learning rate."""
+    return Edit("set-learning-rate", "", {"to": float(f"{to:.3g}")})
+
+
+class LowerRate(Remedy):
+    """A tenth of the rate, or the usual rate where that is lower still."""
+
+    name = "set-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.lr <= 0:
+            return
+        if facts.lr > 3 * facts.usual_rate:
+            yield Prescription([set_rate(facts.usual_rate)])
+        yield Prescription([set_rate(facts.lr / 10)])
+        if facts.lr > 30 * facts.usual_rate:
+            yield Prescription([set_rate(facts.usual_rate / 5)])
+        else:
+            yield Prescription([set_rate(facts.lr / 3)])
+
+
+class RaiseRate(Remedy):
+    """The usual rate where the rate is below it, ten times the rate otherwise."""
+
+    name = "set-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.lr <= 0:
+            return
+        if facts.lr < facts.usual_rate / 2:
+            yield Prescription([set_rate(facts.usual_rate)])
+            yield Prescription([set_rate(facts.usual_rate * 5)])
+        else:
+            yield Prescription([set_rate(facts.lr * 5)])
+
+
+class FindRate(Remedy):
+    """A range test over the rates at which the optimizer can work."""
+
+    name = "find-learning-rate"
+    share = 0.08
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        steps = max(20, min(100, int(self.share * facts.planned)))
+        if facts.planned >= 150:
+            low, high = facts.usual_rate / 100, facts.usual_rate * 100
+            yield Prescription([Edit("find-learning-rate", "", {"low": low, "high": high, "steps": steps})])
+
+
+class WarmUp(Remedy):
+    """The rate raised to its value over the first twentieth of the training."""
+
+    name = "warm-up"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        steps = max(10, chart(history).planned // 20)
+        yield Prescription([Edit("warm-up", "", {"steps": steps})])
+
+
+def clip(facts: Chart) -> Edit:
+    """The edit that bounds the gradient norm."""
+    return Edit("clip-gradient", "", {"kind": "norm", "limit": 1.0})
+
+
+class ClipGradient(Remedy):
+    """Gradient norms bounded by one, alone and with a lower rate."""
+
+    name = "clip-gradient"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.clipped and facts.clipped <= 1.0:
+            return
+        yield Prescription([clip(facts)])
+        if facts.lr > 0:
+            yield Prescription([clip(facts), set_rate(facts.lr / 10)])

@@ -1,0 +1,233 @@
+"""Our plan: candidates from the ranked causes, tried briefly against each other, the best trained to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from akeso.diagnosis import Diagnosis
+from akeso.remedies.candidates import Candidate, candidates, treatable
+from akeso.treatment.outcome import Outcome
+from akeso.treatment.plans._base import Plan, Wishes
+from akeso.treatment.plans.ledger import Ledger, better, margin
+from akeso.treatment.plans.race import promise
+from akeso.treatment.prescription import Prescription
+from akeso.treatment.program import Attempt, Program
+
+#: Shares of a plain training after which the untreated run is looked at.
+CHECKPOINTS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
+#: Share after which candidates are first compared, and the last two once more.
+FIRST_RUNG, SECOND_RUNG = 0.1, 0.3
+#: A comparison after fewer steps than this says nothing.
+FEWEST_STEPS = 30
+MOST_CANDIDATES = 5
+#: Problems with one right cure: where it works there is nothing to compare it with.
+CERTAIN = frozenset(
+    {"shape-broadcast", "missing-zero-grad", "parameters-not-trained", "wrong-mode", "improper-output-activation",
+     "improper-loss", "abnormal-data"}
+)  # fmt: skip
+#: A bounded metric that leaves nothing to look for.
+GOOD = 0.97
+
+
+class AkesoPlan(Plan):
+    """Watch the untreated run, stop where it is known to be sick, race its cures, prove the winner."""
+
+    name = "akeso"
+
+    def run(self, program: Program, wishes: Wishes) -> Outcome:
+        ledger = Ledger(program, wishes, self.name)
+        try:
+            return self._run(ledger)
+        except KeyboardInterrupt:
+            return _interrupted(ledger)
+
+    def _run(self, ledger: Ledger) -> Outcome:
+        untreated = _until_sick(ledger)
+        sick = serious(untreated)
+        if _reached(ledger, untreated) or (untreated.whole and not sick):
+            return ledger.close(untreated, "healthy")
+        options = self._options(ledger, untreated)
+        if ledger.wishes.dry_run:
+            ledger.notes += [f"would try: {option.prescription.describe()}" for option in options]
+            return ledger.close(untreated, "failed" if sick else "healthy")
+        ranked = self._race(ledger, untreated, options)
+        for contestant in ranked[:2]:
+            winner = self._prove(ledger, untreated, contestant)
+            if winner is not None:
+                return ledger.close(winner, "improved" if _left(untreated, winner) else "repaired")
+        return self._give_up(ledger)
+
+    def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
+        found = candidates(untreated.history, treatable(untreated.diagnoses))
+        return list(_allowed(ledger, found, Prescription()))
+
+    def _race(self, ledger: Ledger, untreated: Attempt, options: list[Candidate]) -> list[Attempt]:
+        """Candidates in order of promise, tried up to a first and, for the best two, a second rung."""
+        rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
+        rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
+        tried: list[Attempt] = []
+        for position, option in enumerate(options[:MOST_CANDIDATES]):
+            if ledger.room < rung + ledger.planned:
+                break
+            attempt = ledger.attempt(option.prescription, max_steps=rung)
+            if attempt.failed or _unchanged(attempt):
+                ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
+                continue
+            tried.append(attempt)
+            certain = option.problem in CERTAIN and position < 2
+            if _cured(attempt, untreated) and (certain or attempt.score >= GOOD):
+                break
+        ranked = sorted(tried, key=lambda attempt: -promise(attempt, untreated))
+        return self._second_rung(ledger, untreated, ranked)
+
+    def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
+        rung = round(SECOND_RUNG * ledger.planned)
+        close = [
+            attempt
+            for attempt in ranked[:2]
+            if promise(attempt, untreated) > promise(ranked[0], untreated) - 0.25
+        ]
+        if len(close) < 2 or ranked[0].steps >= rung or ledger.room < 2 * rung + ledger.planned:
+            return ranked
+        further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
+        further.sort(key=lambda attempt: -promise(attempt, untreated))
+        for attempt in ranked[2:]:
+            ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
+        return further + ranked[2:]
+
+    def _prove(self, ledger: Ledger, untreated: Attempt, contestant: Attempt) -> Attempt | None:
+        """Train a contestant to the end, treat what it uncovers, and hold it against the untreated run."""
+        current = contestant
+        for share in (SECOND_RUNG, 0.5, 1.0):
+            steps = None if share == 1.0 else max(current.steps, round(share * ledger.planned))
+            if ledger.room < (ledger.planned if steps is None else steps) - current.steps:
+                return None
+            current = ledger.attempt(current.prescription, max_steps=steps)
+            if current.failed:
+                ledger.judge(current, f"rejected: {current.failed}")
+                return None
+            if share < 1.0:
+                current = self._combine(ledger, untreated, current)
+        before = ledger.untreated or untreated
+        if not before.whole and not _out_of_reach(before, current):
+            if ledger.room < ledger.planned - before.steps:
+                return current if better(current, before) else None
+            before = ledger.attempt(Prescription())
+        if better(current, before):
+            return current
+        ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
+        return None
+
+    def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
+        """Where one cure uncovers the next problem, try cures of that one on top."""
+        left = [found for found in treatable(current.diagnoses) if found.severity == "error"]
+        if not left or current.score >= GOOD:
+            return current
+        further = _allowed(ledger, candidates(current.history, left), current.prescription)
+        best = current
+        for option in list(further)[:2]:
+            cure = current.prescription.plus(*option.prescription)
+            if ledger.known(cure) is not None or ledger.room < current.steps + ledger.planned:
+                continue
+            attempt = ledger.attempt(cure, max_steps=current.steps)
+            if not attempt.failed and promise(attempt, untreated) > promise(best, untreated) + 0.05:
+                best = attempt
+        return best
+
+    def _give_up(self, ledger: Ledger) -> Outcome:
+        """Nothing was better: the untreated model, trained to its end, is handed back."""
+        untreated = ledger.untreated
+        assert untreated is not None
+        if not untreated.whole and not untreated.failed:
+            untreated = ledger.attempt(Prescription())
+        return ledger.close(untreated, "failed")
+
+
+def _until_sick(ledger: Ledger) -> Attempt:
+    """The untreated run, up to where it is known to be sick or to its end."""
+    if not ledger.program.resumable or ledger.program.planned_steps is None:
+        return ledger.attempt(Prescription(), stop_on_error=True)
+    planned = ledger.planned
+    attempt = None
+    for share in CHECKPOINTS:
+        steps = None if share == 1.0 else max(FEWEST_STEPS // 2, round(share * planned))
+        attempt = ledger.attempt(Prescription(), max_steps=steps)
+        if attempt.whole or attempt.failed or serious(attempt):
+            return attempt
+    assert attempt is not None
+    return attempt
+
+
+def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
+    """The diagnoses that call for treatment."""
+    return tuple(
+        found
+        for found in treatable(attempt.diagnoses)
+        if (found.severity == "error" and found.confidence >= 0.5)
+        or (attempt.whole and found.confidence >= 0.5)
+    )
+
+
+def _allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> Iterable[Candidate]:
+    for option in found:
+        edits = [edit for edit in option.prescription if edit not in base]
+        if not edits or not all(ledger.wishes.allows(edit) for edit in edits):
+            continue
+        if any(ledger.program.refuses(edit) for edit in edits):
+            continue
+        yield option
+
+
+def _unchanged(attempt: Attempt) -> bool:
+    return len(attempt.refused) >= len(attempt.prescription)
+
+
+def _cured(attempt: Attempt, untreated: Attempt) -> bool:
+    """Better than the untreated run was after as many steps, and without its problems."""
+    then = [value for step, value in untreated.curve if step <= attempt.steps] or [untreated.metric or 0.0]
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    ahead = attempt.score > sign * then[-1] + margin(untreated)
+    return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
+
+
+def _out_of_reach(before: Attempt, after: Attempt) -> bool:
+    """Whether the untreated run, ended early, would need more than its best pace to catch up."""
+    if before.failed:
+        return True
+    if before.metric is None or not before.curve:
+        return True
+    sign = 1.0 if before.higher_is_better else -1.0
+    scores = [sign * value for _, value in before.curve]
+    planned = before.planned_steps or before.steps
+    half = scores[len(scores) // 2 :]
+    pace = max(0.0, max(half) - scores[0]) / max(1, before.steps)
+    # Learning curves bend: going on at the pace so far is more than can be hoped for.
+    return after.score > max(scores) + pace * (planned - before.steps) * 0.5 + margin(before)
+
+
+def _left(untreated: Attempt, after: Attempt) -> bool:
+    before = {found.problem for found in treatable(untreated.diagnoses)}
+    return any(found.problem in before for found in treatable(after.diagnoses) if found.severity == "error")
+
+
+def _reached(ledger: Ledger, attempt: Attempt) -> bool:
+    target = ledger.wishes.target
+    if target is None or attempt.metric is None or not attempt.whole:
+        return False
+    return attempt.metric >= target if attempt.higher_is_better else attempt.metric <= target
+
+
+def _shown(attempt: Attempt) -> str:
+    return "unknown" if attempt.metric is None else f"{attempt.metric:.4g}"
+
+
+def _interrupted(ledger: Ledger) -> Outcome:
+    """The best so far, at Ctrl-C."""
+    usable = [attempt for attempt in ledger.attempts if attempt.metric is not None and not attempt.failed]
+    if not usable:
+        raise KeyboardInterrupt
+    first = ledger.untreated or usable[0]
+    best = max(usable, key=lambda attempt: attempt.score)
+    if best.prescription and better(best, first):
+        return ledger.close(best, "improved", interrupted=True)
+    return ledger.close(first, "failed", interrupted=True)

@@ -1,0 +1,139 @@
+"""The account of a treatment: attempts, verdicts, steps and seconds, and the outcome made of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any
+
+from akeso.remedies.candidates import treatable
+from akeso.treatment.outcome import Cost, Outcome, Status, Tried
+from akeso.treatment.plans._base import Wishes
+from akeso.treatment.prescription import Edit, Prescription
+from akeso.treatment.program import Attempt, Program
+
+
+class Ledger:
+    """Makes attempts and keeps the account of them."""
+
+    def __init__(self, program: Program, wishes: Wishes, plan: str) -> None:
+        self.program = program
+        self.wishes = wishes
+        self.plan = plan
+        self.untreated: Attempt | None = None
+        self._entries: dict[tuple[Prescription, int], tuple[Attempt, str]] = {}
+        self._began = time.perf_counter()
+        self._steps = 0
+        self._untreated_steps = 0
+        self.notes: list[str] = []
+
+    @property
+    def planned(self) -> int:
+        """Steps of one plain training, as well as it is known."""
+        known = self.program.planned_steps
+        if known is None and self.untreated is not None:
+            known = self.untreated.planned_steps or (self.untreated.steps if self.untreated.whole else None)
+            if known is None:
+                known = 4 * self.untreated.steps
+        return max(1, known or 400)
+
+    @property
+    def room(self) -> float:
+        """Steps that may still be spent."""
+        return self.wishes.budget * self.planned - (self._steps - self._untreated_steps)
+
+    def attempt(
+        self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+        stop_on_error: bool = False,
+    ) -> Attempt:  # fmt: skip
+        """Make one attempt, or go on with one."""
+        chosen = seed if seed is not None else self.wishes.seed
+        made = self.program.attempt(
+            prescription, seed=chosen, max_steps=max_steps, stop_on_error=stop_on_error
+        )
+        key = (prescription, made.seed)
+        before = self._entries.get(key)
+        self._steps += made.spent
+        if not prescription and (self.untreated is None or made.seed == self.untreated.seed):
+            self._untreated_steps += made.spent
+            self.untreated = made
+        if before is not None:
+            made = replace(made, spent=before[0].spent + made.spent, seconds=before[0].seconds + made.seconds)
+        verdict = f"failed: {made.failed}" if made.failed else "tried"
+        self._entries[key] = (made, verdict)
+        self.wishes.report(Tried(made, verdict))
+        return made
+
+    def judge(self, attempt: Attempt, verdict: str) -> None:
+        """Write down what was made of an attempt."""
+        self._entries[attempt.prescription, attempt.seed] = (attempt, verdict)
+
+    def known(self, prescription: Prescription) -> Attempt | None:
+        """The latest attempt with this prescription."""
+        found = [attempt for (cure, _), (attempt, _) in self._entries.items() if cure == prescription]
+        return found[-1] if found else None
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Every attempt so far."""
+        return [attempt for attempt, _ in self._entries.values()]
+
+    def close(self, best: Attempt, status: Status, **more: Any) -> Outcome:
+        """The outcome with this attempt's model handed back."""
+        first = self.untreated or best
+        self.judge(best, "accepted" if best.prescription or best is not first else "the untreated run")
+        if best.prescription and self.untreated is not None:
+            whole = "whole" if first.whole else "ended early as hopeless"
+            self.judge(first, f"the untreated run, {whole}")
+        tried = tuple(Tried(attempt, verdict) for attempt, verdict in self._entries.values())
+        refused: dict[Edit, str] = {edit: why for attempt in self.attempts for edit, why in attempt.refused}
+        return Outcome(
+            status=status,
+            metric=best.metric_name or first.metric_name,
+            higher_is_better=best.higher_is_better,
+            before=first.metric,
+            before_whole=first.whole,
+            after=best.metric,
+            diagnoses=first.diagnoses,
+            prescription=made_edits(best),
+            attempts=tried,
+            cost=Cost(self._steps / self.planned, time.perf_counter() - self._began),
+            model=best.model,
+            weights=best.weights,
+            remaining=treatable(best.diagnoses) if best.prescription else (),
+            refused=tuple(refused.items()),
+            plan=self.plan,
+            notes=tuple(self.notes) + best.notes,
+            **more,
+        )
+
+
+def made_edits(attempt: Attempt) -> Prescription:
+    """The edits of an attempt that were not refused."""
+    refused = [edit for edit, _ in attempt.refused]
+    return Prescription(edit for edit in attempt.prescription if edit not in refused)
+
+
+def margin(attempt: Attempt) -> float:
+    """How much of a metric is noise: of the held-out sample, and of the last evaluations of the run."""
+    value = attempt.metric if attempt.metric is not None and math.isfinite(attempt.metric) else 0.0
+    tail = [point for _, point in attempt.curve[-4:] if math.isfinite(point)]
+    jitter = 0.0
+    if len(tail) >= 3:
+        steps = [abs(after - before) for before, after in zip(tail, tail[1:], strict=False)]
+        jitter = sum(steps) / len(steps) / 2
+    if "accuracy" in attempt.metric_name or attempt.metric_name.endswith("f1"):
+        share = min(max(value, 0.02), 0.98)
+        samples = float(attempt.history.facts.get("val_size") or 500)
+        return max(1.64 * math.sqrt(share * (1 - share) / max(samples, 20.0)), min(jitter, 0.05))
+    if attempt.metric_name.endswith("r2"):
+        return max(0.02, min(jitter, 0.1))
+    return max(0.02 * abs(value), min(jitter, 0.1 * abs(value)))
+
+
+def better(new: Attempt, old: Attempt) -> bool:
+    """Whether an attempt beats another beyond noise."""
+    if new.failed or new.metric is None:
+        return False
+    return new.score > old.score + margin(old)
