@@ -125,6 +125,22 @@ class History:
         if step >= self.steps:
             self.steps = step + 1
 
+    def add_step(self, step: int, values: Mapping[str, Mapping[str, float]]) -> None:
+        """Append the readings of one step: signal, then scope, then value."""
+        for signal, scopes in values.items():
+            columns = self._columns.get(signal)
+            if columns is None:
+                columns = self._columns[signal] = {}
+            for scope, value in scopes.items():
+                column = columns.get(scope)
+                if column is None:
+                    column = columns[scope] = ([], [])
+                column[0].append(step)
+                column[1].append(value)
+        self._cache.clear()
+        if step >= self.steps:
+            self.steps = step + 1
+
     def extend(self, readings: Iterable[Reading]) -> None:
         """Append many readings."""
         for reading in readings:

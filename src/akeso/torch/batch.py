@@ -32,6 +32,8 @@ class BatchReader:
         self._loss_name = ""
         self._smoothing = 0.0
         self._weights: list[float] = []
+        self._models = 0
+        self._sensitive: list[str] = []
 
     def read(self, passes: Passes, loss: torch.Tensor, step: int) -> tuple[Items, dict[str, float]]:
         """Items to send and readings known already."""
@@ -91,11 +93,14 @@ class BatchReader:
             self._record.fact("output_activation", passes.output_activation)
 
     def _modes(self, passes: Passes, step: int) -> None:
-        sensitive = sorted(
-            {type(m).__name__ for _, m in self._names.modules() if isinstance(m, NORMS[:1] + DROPOUTS)}
-        )
-        self._record.fact("mode_sensitive", sensitive)
-        if sensitive and passes.models and not any(model.training for model in passes.models):
+        if self._models != len(self._names.labels):
+            self._models = len(self._names.labels)
+            kinds = NORMS[:1] + DROPOUTS
+            self._sensitive = sorted(
+                {type(m).__name__ for _, m in self._names.modules() if isinstance(m, kinds)}
+            )
+            self._record.fact("mode_sensitive", self._sensitive)
+        if self._sensitive and passes.models and not any(model.training for model in passes.models):
             if "mode" not in self._looks_said:
                 self._looks_said.add("mode")
                 self._record.event(step, "training-mode", training=False)

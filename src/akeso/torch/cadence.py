@@ -13,8 +13,12 @@ class Cadence:
     later ones must be paid from ``budget``, the share of the training time that watching may take.
     """
 
-    #: Steps that are looked at whatever the budget: each is about a quarter further than the one before.
-    OPENING = 96
+    #: The first looks, taken whatever they cost: without them there is nothing to say.
+    FREE = 6
+    #: Seconds that may go into looking before the budget has had time to grow; nobody notices them.
+    ALLOWANCE = 0.010
+    #: Share of the budget for looking; the rest is for what unsampled steps and evaluations cost.
+    SHARE = 0.7
     #: However cheap looking is, a reading every few steps says as much as one at each.
     DENSEST = 8
 
@@ -22,24 +26,20 @@ class Cadence:
         self.budget = budget
         self._clock = clock
         self._began = clock()
-        self._next_free = 0
+        self._next = 0
         self._burst_until = -1
         self._bursts = 0
-        self._last = -1
         self.spent = 0.0
         self.samples = 0
         self._cost = 0.0  # of one sampled step, running mean
-        self._plain: list[float] = []  # recent durations of unsampled steps
 
     def due(self, step: int) -> bool:
         """Whether ``step`` is to be sampled."""
-        if step <= self._burst_until:
-            return True
-        if step >= self._next_free and step <= self.OPENING:
-            return True
-        if step - self._last < self.DENSEST:
+        if step < self._next and step > self._burst_until:
             return False
-        return self.spent + self._cost <= self.budget * self.elapsed
+        if self.samples < self.FREE or step <= self._burst_until:
+            return True
+        return self.spent + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
 
     @property
     def elapsed(self) -> float:
@@ -55,9 +55,8 @@ class Cadence:
     def sampled(self, step: int, seconds: float) -> None:
         """Account for a sampled step that cost ``seconds`` more than a plain one."""
         self.samples += 1
-        self._last = step
         self._cost = seconds if self.samples == 1 else 0.7 * self._cost + 0.3 * seconds
-        self._next_free = step + 1 + step // 4
+        self._next = step + min(1 + step // 4, self.DENSEST)
         self.spend(seconds)
 
     def spend(self, seconds: float) -> None:

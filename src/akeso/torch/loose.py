@@ -36,6 +36,7 @@ class LooseEnds:
         self._cleared: set[int] = set()
         self._with_gradient: set[int] = set()
         self._samples = 0
+        self._due = _SAMPLES
         self._reported: set[str] = set()
         self.optimized: set[int] = set()
 
@@ -74,7 +75,8 @@ class LooseEnds:
         self._with_gradient.update(
             id(parameter) for _, parameter in self._names.parameters() if parameter.grad is not None
         )
-        if self._samples >= _SAMPLES and step >= _STEPS:
+        if self._samples >= self._due and step >= _STEPS:
+            self._due *= 2
             self._without(step)
 
     def _without(self, step: int) -> None:

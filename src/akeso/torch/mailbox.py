@@ -23,10 +23,10 @@ class _Parcel:
 
 
 def _pack(tensors: list[tuple[Tag, torch.Tensor]]) -> tuple[torch.Tensor, list[tuple[Tag, int]]]:
-    """One flat tensor out of many of the same device and dtype."""
-    layout = [(tag, -1 if tensor.dim() == 0 else tensor.numel()) for tag, tensor in tensors]
-    if all(length == -1 for _, length in layout):
-        return torch.stack([tensor for _, tensor in tensors]), layout
+    """One flat tensor out of many of the same device and dtype, all of them numbers or all of them vectors."""
+    if tensors[0][1].dim() == 0:
+        return torch.stack([tensor for _, tensor in tensors]), [(tag, -1) for tag, _ in tensors]
+    layout = [(tag, tensor.numel()) for tag, tensor in tensors]
     return torch.cat([tensor.reshape(-1) for _, tensor in tensors]), layout
 
 
@@ -53,11 +53,12 @@ class Mailbox:
 
     def post(self, items: list[tuple[Tag, torch.Tensor]], receiver: Receiver) -> None:
         """Send ``items``; ``receiver`` gets them all at once, in the order of posting."""
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tag, torch.Tensor]]] = {}
-        for tag, tensor in items:
-            groups.setdefault((tensor.device, tensor.dtype), []).append((tag, tensor))
+        groups: dict[tuple[torch.device, torch.dtype, bool], list[tuple[Tag, torch.Tensor]]] = {}
+        for item in items:
+            tensor = item[1]
+            groups.setdefault((tensor.device, tensor.dtype, tensor.dim() == 0), []).append(item)
         parcel = _Parcel(receiver, {}, [], None)
-        for (device, _), tensors in groups.items():
+        for (device, _, _), tensors in groups.items():
             flat, layout = _pack(tensors)
             if device.type == "cuda":
                 host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)

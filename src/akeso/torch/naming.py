@@ -50,6 +50,7 @@ class Names:
         self._modules: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
         self._strangers = 0
+        self._listed: list[tuple[str, weakref.ref[nn.Parameter]]] = []
 
     @property
     def roots(self) -> Iterator[nn.Module]:
@@ -83,6 +84,7 @@ class Names:
     def _rename(self) -> None:
         self._modules.clear()
         self._parameters.clear()
+        self._listed.clear()
         several = len(self._roots) > 1
         for reference, label in zip(self._roots, self._labels, strict=True):
             root = reference()
@@ -91,7 +93,9 @@ class Names:
             for name, module in root.named_modules():
                 self._modules.setdefault(id(module), _join(label if several else "", name))
             for name, parameter in root.named_parameters():
-                self._parameters.setdefault(id(parameter), _join(label if several else "", name))
+                if id(parameter) not in self._parameters:
+                    full = self._parameters[id(parameter)] = _join(label if several else "", name)
+                    self._listed.append((full, weakref.ref(parameter)))
 
     def module(self, module: nn.Module) -> str | None:
         """The module's name, ``None`` for a stranger (``""`` is the only root)."""
@@ -112,12 +116,10 @@ class Names:
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Every parameter of every root, once."""
-        seen: set[int] = set()
-        for root in self.roots:
-            for parameter in root.parameters():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield self.parameter(parameter), parameter
+        for name, reference in self._listed:
+            parameter = reference()
+            if parameter is not None:
+                yield name, parameter
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every module of every root, once."""

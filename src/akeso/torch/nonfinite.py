@@ -79,7 +79,11 @@ _MADE = ("_saved_result", "_saved_output")
 def _maker(node: Any) -> Any:
     """The node whose result this one was given; ``None`` when nothing but parameters flows into it."""
     for parent, _ in node.next_functions:
-        if parent is not None and type(parent).__name__ not in ("AccumulateGrad", "TBackward0", "TransposeBackward0"):
+        if parent is not None and type(parent).__name__ not in (
+            "AccumulateGrad",
+            "TBackward0",
+            "TransposeBackward0",
+        ):
             return parent
     return None
 

@@ -99,6 +99,11 @@ class Passes:
         self._pop()
         self._stack.clear()
 
+    def settle(self) -> None:
+        """Take the mode out where that was not possible before: ``backward`` itself runs inside of it."""
+        if self._mode is not None and not self._tap.on:
+            self._pop()
+
     def _push(self) -> None:
         if self._mode is None:
             self._mode = _Mode(self._function)
@@ -189,7 +194,7 @@ class Passes:
                             self._sites.activation(known, own, name, result)
             elif name in _DIFFERENCES and self.reading and not self._stack and len(args) > 1:
                 self._difference(args[0], args[1])
-            if not self._stack:
+            if not self.reading and not self._stack:
                 with quiet():
                     self._on_function(name, args, kwargs, result)
         except Exception as error:

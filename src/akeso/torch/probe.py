@@ -42,6 +42,8 @@ from akeso.torch.taps import Listener
 
 #: What a hook call costs, for the account: measured, about the same everywhere.
 _MODULE_CALL, _FUNCTION_CALL = 2.0e-6, 4.0e-6
+#: Backward passes without any optimizer step after which each of them is taken for a step.
+_BARE = 128
 #: Losses on a device are fetched when this many have gathered.
 _WAITING = 64
 
@@ -146,6 +148,8 @@ class Probe(Listener):
             with quiet():
                 value = tensor.detach() if tensor.dim() == 0 else tensor.detach().mean()
         self._losses.append(value)
+        if len(self._losses) >= _BARE and not self._optimizers:
+            self._spread_losses()
         if self._sampling and not self._read:
             self._read = True
             self._passes.end()
@@ -165,6 +169,7 @@ class Probe(Listener):
         if index is None:
             return
         began = time.perf_counter()
+        self._passes.settle()
         if index in self._stepped:
             self._advance()
         self._loose.before_step(index)
@@ -281,6 +286,15 @@ class Probe(Listener):
         if self._live is not None:
             self._live.look(self.step)
         self._arm()
+
+    def _spread_losses(self) -> None:
+        """No optimizer has ever stepped: the script updates its weights by itself, once per backward pass."""
+        self._record.fact("optimizers", [])
+        for value in self._losses:
+            self._waiting.append((self.step, "", [value]))
+            self.step += 1
+        self._losses = []
+        self._flush(force=True)
 
     def _count_cost(self, now: float) -> None:
         cost = self._own + self._hook_cost()
@@ -626,7 +640,7 @@ class Probe(Listener):
                 self._end_phase(by_backward=False)
                 self._passes.end()
             if self._losses and not self._optimizers:
-                self._waiting.append((self.step, "", self._losses))
+                self._spread_losses()
             self.catch_up()
             self._loose.close(self.step)
             if self._optimizers:

@@ -21,9 +21,11 @@ class quiet:
         self._grad = torch.is_grad_enabled()
         if self._grad:
             torch._C._set_grad_enabled(False)
-        self._autocast = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
-        for kind in self._autocast:
-            torch.set_autocast_enabled(kind, False)
+        self._autocast: tuple[str, ...] = ()
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            self._autocast = tuple(kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
+            for kind in self._autocast:
+                torch.set_autocast_enabled(kind, False)
         return self
 
     def __exit__(

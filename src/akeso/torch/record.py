@@ -21,10 +21,7 @@ class Record:
         """The readings of one step: signal, then scope, then value."""
         if not values:
             return
-        add = self.history.add
-        for signal, scopes in values.items():
-            for scope, value in scopes.items():
-                add(step, signal, scope, value)
+        self.history.add_step(step, values)
         if self._journal is not None:
             self._journal.readings(step, values)
 
