@@ -121,7 +121,12 @@ def call(arguments: Sequence[str]) -> Any:
     except click.Abort:
         return 130
     except AkesoError as error:
-        click.echo(f"akeso: {error}", err=True)
+        return _refuse(error)
+    return OWN_ERROR
+
+
+def _refuse(error: AkesoError) -> int:
+    click.echo(f"akeso: {error}", err=True)
     return OWN_ERROR
 
 
@@ -130,5 +135,8 @@ def main() -> NoReturn:
     result = call(sys.argv[1:])
     # A script is not run inside of click: what it raises, and its exit, are between it and the interpreter.
     if callable(result):
-        result = result()
+        try:
+            result = result()
+        except AkesoError as error:
+            result = _refuse(error)
     sys.exit(result if isinstance(result, int) else 0)

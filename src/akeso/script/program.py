@@ -11,9 +11,10 @@ import threading
 import types
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType
 
 from akeso.errors import BadInput
+from akeso.script.tracebacks import without_akeso
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,12 @@ def _prepare(program: Program) -> tuple[CodeType, types.ModuleType]:
 def _prepare_script(program: Program) -> tuple[CodeType, types.ModuleType]:
     path = Path(program.target)
     folder = os.path.dirname(os.path.realpath(path))
-    file = program.target
+    file = os.path.join(os.getcwd(), program.target)
     if path.is_dir():
         folder, file = program.target, str(path / "__main__.py")
     sys.argv[:] = [program.target, *program.arguments]
     _set_first_path(folder)
-    with io.open_code(os.path.abspath(file)) as opened:
+    with io.open_code(file) as opened:
         source = opened.read()
     code = _compiled(source, file)
     loader = importlib.machinery.SourceFileLoader("__main__", file)
@@ -126,7 +127,8 @@ def _prepare_module(program: Program) -> tuple[CodeType, types.ModuleType]:
     spec = _find(program.target)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _find(f"{program.target}.__main__")
-    code = spec.loader.get_code(spec.name) if spec and hasattr(spec.loader, "get_code") else None
+    get_code = getattr(spec.loader, "get_code", None) if spec else None
+    code = get_code(spec.name) if spec and get_code else None
     if spec is None or code is None:
         raise NotRunnable(
             f"there is no module {program.target!r} that could be run; sys.path starts with {os.getcwd()!r}"
@@ -187,31 +189,11 @@ def _left(leaving: SystemExit) -> Ending:
 
 def _show(error: BaseException) -> None:
     """Show an exception as the interpreter would, with the script's own hook if it has set one."""
-    _flush(sys.stdout)
-    shown = error.with_traceback(_without_akeso(error.__traceback__))
+    without_akeso(error)
     try:
-        sys.excepthook(type(shown), shown, shown.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
     except BaseException:
-        sys.__excepthook__(type(shown), shown, shown.__traceback__)
-    _flush(sys.stderr)
-
-
-def _flush(stream: object) -> None:
-    try:
-        stream.flush()  # type: ignore[attr-defined]
-    except (OSError, ValueError, AttributeError):
-        return
-
-
-def _without_akeso(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first line of the program on."""
-    here = Path(__file__)
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
-        if Path(file) != here and not file.startswith("<frozen importlib"):
-            return traceback
-        traceback = traceback.tb_next
-    return None
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _wait_for_threads() -> None:

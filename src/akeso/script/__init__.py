@@ -1,0 +1,1 @@
+"""Running somebody's unmodified script: watched, or treated."""

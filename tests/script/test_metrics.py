@@ -1,0 +1,106 @@
+"""Metrics in printed lines: found where they are, not seen where they are not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from akeso.errors import BadInput
+from akeso.script.metrics import ChosenMetric, PrintedMetrics, printed_metrics
+
+FOUND = {
+    "val_acc: 0.93": [("val_accuracy", 0.93)],
+    "Test accuracy 91.2%": [("test_accuracy", 0.912)],
+    "val loss=0.31": [("val_loss", 0.31)],
+    "Epoch 3/10 - loss: 0.69 - acc: 0.51 - val_loss: 0.70 - val_acc: 0.50": [
+        ("loss", 0.69), ("accuracy", 0.51), ("val_loss", 0.70), ("val_accuracy", 0.50),
+    ],
+    "Test set: Average loss: 0.0456, Accuracy: 9850/10000 (98%)": [
+        ("test_loss", 0.0456), ("test_accuracy", 0.985),
+    ],
+    "Accuracy of the network on the 10000 test images: 55 %": [("accuracy", 0.55)],
+    "{'eval_loss': 0.3123, 'eval_accuracy': 0.871, 'epoch': 2.0}": [
+        ("val_loss", 0.3123), ("val_accuracy", 0.871),
+    ],
+    "step 100: train loss 2.4561, val loss 2.5012": [("train_loss", 2.4561), ("val_loss", 2.5012)],
+    "loss: 1.2e-05": [("loss", 1.2e-05)],
+    "train/loss 0.5 valAcc=0.75": [("train_loss", 0.5), ("val_accuracy", 0.75)],
+    "validation f1 score: 0.81": [("val_f1", 0.81)],
+    "test error: 3.5%": [("test_error", 0.035)],
+    "Loss after epoch 3: 0.42": [("loss", 0.42)],
+    "acc=tensor(0.8125)": [("accuracy", 0.8125)],
+    "Val Acc (%): 91.5": [("val_accuracy", 0.915)],
+    "perplexity 23.4": [("perplexity", 23.4)],
+    "[Train] Loss 0.25 | [Valid] Loss 0.5": [("train_loss", 0.25), ("val_loss", 0.5)],
+}  # fmt: skip
+
+NOTHING = [
+    "epoch 3/10",
+    "epoch: 3, time: 12.5s, lr: 0.001",
+    "learning_rate=0.01 batch_size=64 dropout=0.5",
+    "loss computed in 3.2 s",
+    "val time: 12.5",
+    "Error: 3 files are missing",
+    "error code: 7",
+    "Best loss at epoch: 3",
+    "loss_weight=0.5",
+    "accuracy of step: 5",
+    "using CrossEntropyLoss with 10 classes",
+    "glossary 0.5",
+    "account 12",
+    "loss 3/10",
+    "loss 12ms",
+    "torch 2.4.0 loss 1.2.3",
+    "100%|██████████| 50/50 [00:03<00:00, 14.2it/s]",
+    "2026-01-05 12:30:00 INFO started",
+    "train 1600 samples, val 400 samples, test 400",
+    "",
+]
+
+
+@pytest.mark.parametrize("line", FOUND)
+def test_printed_metrics_are_found(line: str) -> None:
+    assert printed_metrics(line) == [(name, pytest.approx(value)) for name, value in FOUND[line]]
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_other_numbers_are_no_metrics(line: str) -> None:
+    assert printed_metrics(line) == []
+
+
+def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
+    ((name, value),) = printed_metrics("train loss: nan")
+    assert name == "train_loss"
+    assert math.isnan(value)
+
+
+def test_percentages_without_a_sign_are_brought_to_shares() -> None:
+    heard = PrintedMetrics()
+    for step, accuracy in enumerate((0.9, 55.0, 91.5)):
+        heard.hear(f"val acc {accuracy}", step)
+    ((label, values),) = heard.as_fact().items()
+    assert label == "val_accuracy"
+    assert values == [[0, pytest.approx(0.009)], [1, pytest.approx(0.55)], [2, pytest.approx(0.915)]]
+
+
+def test_what_is_kept_is_bounded_and_covers_the_whole_run() -> None:
+    heard = PrintedMetrics()
+    for step in range(10_000):
+        heard.hear(f"loss: {step + 0.5}", step)
+    (values,) = heard.as_fact().values()
+    assert len(values) <= PrintedMetrics.VALUES
+    assert values[0] == [0, 0.5]
+    assert values[-1][0] > 9900
+
+
+def test_a_chosen_metric_is_read_wherever_it_matches() -> None:
+    metric = ChosenMetric(r"score=([-\d.e]+%?)")
+    assert metric.values("a score=0.5 b score=-1e-3, score=. score=7%") == [0.5, -0.001, 7.0]
+    assert metric.values("nothing here") == []
+
+
+@pytest.mark.parametrize("pattern", ["(", "no group", "(two) (groups)"])
+def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
+    with pytest.raises(BadInput, match="--metric"):
+        ChosenMetric(pattern)
