@@ -1,0 +1,1 @@
+"""Running somebody's unmodified script under a prescription, from outside, in a process of its own."""

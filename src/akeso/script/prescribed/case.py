@@ -1,0 +1,58 @@
+"""A model under treatment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+ATTRIBUTE = "_akeso_case"
+
+
+class Case:
+    """What is known of one model. A copy of a model is a case of its own: already treated, with own parts."""
+
+    def __init__(self) -> None:
+        self.treated = False
+        self.loaded = False  # its weights came from a file
+        self.seen_training = False
+        self.example: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self.new: list[nn.Parameter] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Case:
+        import copy
+
+        other = Case()
+        other.treated, other.loaded, other.seen_training = self.treated, self.loaded, self.seen_training
+        other.example = self.example
+        other.new = [copy.deepcopy(parameter, memo) for parameter in self.new]
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_again, (self.treated,))
+
+
+def _again(treated: bool) -> Case:
+    case = Case()
+    case.treated = treated
+    return case
+
+
+def case_of(model: nn.Module) -> Case:
+    """The case of a model, new where there is none."""
+    case = model.__dict__.get(ATTRIBUTE)
+    if not isinstance(case, Case):
+        case = Case()
+        model.__dict__[ATTRIBUTE] = case
+    return case
+
+
+def detached(value: Any) -> Any:
+    """The value with its tensors cut off from the graph."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(detached(item) for item in value)
+    if isinstance(value, dict):
+        return {name: detached(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,43 @@
+"""A torch function mode that can be taken off wherever it lies on the stack of modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+
+
+class Mode(TorchFunctionMode):
+    """Hands every call of a torch function to ``seen(function, args, kwargs)``."""
+
+    def __init__(self, seen: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        super().__init__()
+        self._seen = seen
+        self._on = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return self._seen(func, args, kwargs or {})
+
+    def enter(self) -> None:
+        """Go on, on top of all others."""
+        if not self._on:
+            _push_mode(self)
+            self._on = True
+
+    def leave(self) -> None:
+        """Go off; modes that the script has put on top since stay, in their order."""
+        if not self._on:
+            return
+        above = []
+        while (mode := _pop_mode()) is not self:
+            above.append(mode)
+        for mode in reversed(above):
+            _push_mode(mode)
+        self._on = False

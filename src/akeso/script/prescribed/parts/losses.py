@@ -1,0 +1,214 @@
+"""Edits of the loss, where the script calls one of torch's loss functions or modules."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch.optim import Optimizer
+
+import torch
+from akeso.errors import Refused
+from akeso.remedies.edit import Edit
+from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.loss_changes import WITH_SCORES, Call, Counts, substituted
+from akeso.script.prescribed.part import Handler, Part
+from akeso.script.prescribed.parts.models import by_the_loss
+from akeso.script.prescribed.parts.outputs import scores_behind
+from akeso.script.prescribed.parts.targets import VALUE_LOSSES, Targets
+from akeso.script.prescribed.places import caller
+from akeso.script.prescribed.statistics import known_targets
+from akeso.torch.surgery.operation import operate
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+
+_BY_HAND = "the script computes its loss by hand, not with a loss function of torch"
+
+
+class Losses(Part):
+    """Takes every call of a loss function. Evaluation losses are handed back in the script's own measure."""
+
+    remedies: ClassVar = {
+        "substitute-loss": _BY_HAND,
+        "mean-reduction": "no loss was summed by a loss function of torch",
+        "weight-classes": _BY_HAND,
+        "fix-broadcast": "no output and target of different shape but equal size were compared",
+        "set-output-bias": _BY_HAND,
+        "standardise-targets": "the script computes its loss by hand, or not as a regression",
+        "substitute-activation": "no such activation was seen where the loss looks at the output",
+    }
+
+    def __init__(self, operation: Operation, ledger: Ledger) -> None:
+        super().__init__(operation, ledger)
+        self._targets = Targets(operation, ledger)
+        self._counts: Counts | None = None
+        self._bias: Tensor | None = None
+        self.evaluations: list[tuple[int, float]] = []  # step, mean loss in the script's measure
+        self._phase: list[tuple[float, int]] = []
+        operation.on_training.append(self._end_phase)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Subtraction, where shapes are to be mended."""
+        if self.ledger.one("fix-broadcast") is None:
+            return {}
+        return dict.fromkeys(("sub", "__sub__", "subtract", "rsub", "__rsub__"), self._subtract)
+
+    def on_output(self, model: Any, output: Any, *, training: bool) -> Any:
+        """Outputs go through the units of the targets."""
+        return self._targets.on_output(model, output)
+
+    # the call ---------------------------------------------------------------------------------------------
+
+    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute a loss as prescribed."""
+        try:
+            arguments = dict(inspect.signature(func).bind(*args, **kwargs).arguments)
+        except (TypeError, ValueError):
+            return func(*args, **kwargs)
+        prediction, target = arguments.get("input"), arguments.get("target")
+        if not isinstance(prediction, Tensor) or not isinstance(target, Tensor):
+            return func(*args, **kwargs)
+        call = Call(func.__name__, func, arguments)
+        training = torch.is_grad_enabled() and prediction.requires_grad
+        if training:
+            self.ledger.place("loss", caller(2))
+            return self._training_loss(call)
+        return self._evaluation_loss(call)
+
+    def _training_loss(self, call: Call) -> Any:
+        changed = self._changed(call, training=True)
+        result = changed()
+        rescaled = [self.ledger.one("weight-classes"), self.ledger.one("mean-reduction")]
+        if any(edit is not None and self.ledger.is_applied(edit) for edit in rescaled):
+            return (
+                _valued(result, self._changed(call, training=False)) if isinstance(result, Tensor) else result
+            )
+        edit = self.ledger.one("standardise-targets")
+        if edit is not None and changed.name in VALUE_LOSSES:
+            try:
+                standard, own = self._targets.standard_loss(
+                    edit, changed.function, changed.arguments, changed.prediction, changed.target
+                )
+            except Refused as refusal:
+                self.ledger.object_to(edit, str(refusal))
+                return result
+            return own + (standard - standard.detach())
+        return result
+
+    def _evaluation_loss(self, call: Call) -> Any:
+        changed = self._changed(call, training=False)
+        result = changed()
+        if changed.substituted:
+            own = result
+        elif changed is not call:
+            with torch._C.DisableTorchFunction():
+                own = call()
+        else:
+            own = result
+        if isinstance(own, Tensor) and own.numel() == 1:
+            self._phase.append((float(own), len(call.prediction) if call.prediction.dim() else 1))
+        return own
+
+    def _end_phase(self) -> None:
+        if self._phase:
+            samples = sum(n for _, n in self._phase)
+            self.evaluations.append((self.operation.steps, sum(v * n for v, n in self._phase) / samples))
+            self._phase = []
+
+    def finish(self) -> None:
+        """Close the last evaluation."""
+        self._end_phase()
+
+    # the changes ------------------------------------------------------------------------------------------
+
+    def _changed(self, call: Call, *, training: bool) -> Call:
+        call = self._reshaped(call)
+        for edit in self.ledger.prescription:
+            if edit in self.ledger.refused:
+                continue
+            try:
+                if by_the_loss(edit):
+                    call = self._on_scores(call, edit)
+                elif edit.remedy == "substitute-loss":
+                    call = substituted(call, str(edit.values["to"]), scores_behind(call.prediction))
+                elif edit.remedy == "weight-classes" and training:
+                    call = self._count(call).weighted(call)
+                elif edit.remedy == "mean-reduction" and training:
+                    if call.arguments.get("reduction") != "sum":
+                        continue
+                    call = call.with_(reduction="mean")
+                elif edit.remedy == "set-output-bias" and training and self._bias is None:
+                    self._bias = self._count(call).prior(call)
+                    continue
+                else:
+                    continue
+            except Refused as refusal:
+                self.ledger.object_to(edit, str(refusal))
+            else:
+                if training or edit.remedy != "weight-classes":
+                    self.ledger.mark(edit)
+        return call
+
+    def _on_scores(self, call: Call, edit: Edit) -> Call:
+        found = scores_behind(call.prediction)
+        if found is None:
+            raise Refused("the loss was not given the output of a softmax or sigmoid that could be seen")
+        if call.name in WITH_SCORES:
+            return call.with_(input=found[1])
+        raise Refused(f"{call.name} needs the {found[0]} it is given")
+
+    def _reshaped(self, call: Call) -> Call:
+        edit = self.ledger.one("fix-broadcast")
+        prediction, target = call.prediction, call.target
+        if edit is None or prediction.shape == target.shape or call.name in ("cross_entropy", "nll_loss"):
+            return call
+        if prediction.numel() != target.numel():
+            self.ledger.object_to(
+                edit, f"shapes {list(prediction.shape)} and {list(target.shape)} differ in size"
+            )
+            return call
+        self.ledger.mark(edit)
+        return call.with_(target=target.reshape(prediction.shape))
+
+    def _subtract(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A loss written by hand: a column minus a row of equal size would give a square."""
+        edit = self.ledger.one("fix-broadcast")
+        if edit is not None and len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
+            first, second = args[0], args[1]
+            mixed = first.shape != second.shape and first.numel() == second.numel() > 1
+            if mixed and (first.requires_grad or second.requires_grad) and not self.operation.inside_model:
+                self.ledger.mark(edit)
+                return func(first, second.reshape(first.shape), *args[2:], **kwargs)
+        return func(*args, **kwargs)
+
+    def _count(self, call: Call) -> Counts:
+        if self._counts is None:
+            everything = known_targets(self.operation.current_loader, call.target)
+            self._counts = Counts(everything)
+        self._counts.add(call.target)
+        return self._counts
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Set the output's bias once the gradients of the first step are taken."""
+        edit = self.ledger.one("set-output-bias")
+        if edit is None or self._bias is None or self.ledger.is_applied(edit):
+            return
+        for model in reversed(self.operation.models):
+            args, kwargs = self.operation.example(model)
+            done = operate(model, [edit], args, kwargs, output_bias=self._bias)
+            if not done.refused:
+                self.ledger.mark(edit)
+                return
+            self.ledger.object_to(edit, done.refused[0][1])
+
+
+def _valued(loss: Tensor, plain: Call) -> Tensor:
+    """The loss with its gradient, but the value of the plain call, which is what the script reports."""
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        value = plain()
+    if not isinstance(value, Tensor) or value.shape != loss.shape or not bool(torch.isfinite(value).all()):
+        return loss
+    return value + (loss - loss.detach())

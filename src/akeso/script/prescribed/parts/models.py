@@ -1,0 +1,107 @@
+"""Edits of the model itself: surgery at its first forward pass, new parameters handed to its optimizer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch.optim import Optimizer
+
+from akeso.remedies.edit import Edit
+from akeso.script.prescribed.case import Case, case_of
+from akeso.script.prescribed.functions import PROBABILITIES
+from akeso.script.prescribed.part import Part
+from akeso.torch.surgery.operation import operate
+from torch import nn
+
+_SURGERY = ("unfreeze", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise")
+_NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
+
+
+def by_the_loss(edit: Edit) -> bool:
+    """Whether an output activation is better left to the script and taken off where the loss looks at it.
+
+    So the script's own probabilities, thresholds and prints keep their meaning.
+    """
+    return (
+        edit.remedy == "substitute-activation"
+        and edit.where == "output"
+        and edit.values.get("to") in ("none", "Identity")
+        and str(edit.values.get("from", "Softmax")) in PROBABILITIES
+    )
+
+
+class Models(Part):
+    """Operates on every model the script calls, before its first forward pass."""
+
+    remedies: ClassVar = dict.fromkeys((*_SURGERY, "add-to-optimizer"), _NO_MODEL)
+
+    def on_model(self, model: nn.Module, case: Case) -> None:
+        """Operate, and hand new parameters to the optimizers that have the model's."""
+        edits = [
+            edit
+            for edit in self.ledger.prescription
+            if edit.remedy in _SURGERY and edit not in self.ledger.refused and not by_the_loss(edit)
+        ]
+        for edit in list(edits):
+            if edit.remedy == "reinitialise" and _is_loaded(model):
+                self.ledger.object_to(edit, "the weights were loaded from a file and are not drawn anew")
+                edits.remove(edit)
+        if edits:
+            args, kwargs = case.example
+            known = {id(parameter) for parameter in model.parameters()}
+            done = operate(model, edits, args, kwargs)
+            refused = dict(done.refused)
+            for edit in edits:
+                if edit in refused:
+                    self.ledger.object_to(edit, refused[edit])
+                else:
+                    self.ledger.mark(edit)
+            for note in done.notes:
+                self.ledger.note(note)
+            case.new = [parameter for parameter in model.parameters() if id(parameter) not in known]
+        self._enrol(model)
+
+    def on_optimizer(self, optimizer: Optimizer) -> None:
+        """An optimizer made after the surgery may have been given a list of parameters made before it."""
+        for model in self.operation.models:
+            self._enrol_with(model, optimizer)
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Optimizers made before the first forward pass have all they need by now."""
+        for model in self.operation.models:
+            if case_of(model).new or self.ledger.one("add-to-optimizer") is not None:
+                self._enrol_with(model, optimizer)
+
+    def _enrol(self, model: nn.Module) -> None:
+        for optimizer in self.operation.optimizers:
+            self._enrol_with(model, optimizer)
+
+    def _enrol_with(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Append to the group that has the model's parameters, so that schedulers see no new group."""
+        has = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        own = {id(parameter) for parameter in model.parameters()}
+        home = next((g for g in optimizer.param_groups if any(id(p) in own for p in g["params"])), None)
+        if home is None:
+            return
+        wanted = list(case_of(model).new)
+        edit = self.ledger.one("add-to-optimizer")
+        if edit is not None:
+            elsewhere = {
+                id(p) for o in self.operation.optimizers for g in o.param_groups for p in g["params"]
+            }
+            missing = [
+                parameter
+                for name, parameter in model.named_parameters()
+                if id(parameter) not in elsewhere
+                and (edit.where in ("", "all") or name == edit.where or name.startswith(edit.where + "."))
+            ]
+            if missing:
+                wanted += missing
+                self.ledger.mark(edit)
+            elif not self.ledger.is_applied(edit):
+                self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
+        home["params"].extend(parameter for parameter in wanted if id(parameter) not in has)
+
+
+def _is_loaded(model: nn.Module) -> bool:
+    return any(module.__dict__.get("_akeso_loaded") for module in model.modules())

@@ -1,0 +1,48 @@
+"""What stood before a probability: scores are kept beside softmax and sigmoid, for losses that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from akeso.script.prescribed.functions import ACTIVATIONS, PROBABILITIES, VIEWS
+from akeso.script.prescribed.part import Handler, Part
+from akeso.script.prescribed.parts.models import by_the_loss
+from torch import Tensor
+
+_BEFORE = "_akeso_before"
+
+
+class Outputs(Part):
+    """Remembers the scores behind a tensor of probabilities, also through changes of its shape."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Functions that give probabilities, and those that reshape them, where an edit will ask."""
+        asked = self.ledger.one("substitute-loss") is not None
+        if not asked and not any(by_the_loss(edit) for edit in self.ledger.prescription):
+            return {}
+        table: dict[str, Handler] = {
+            n: self._squashed for n, kind in ACTIVATIONS.items() if kind in PROBABILITIES
+        }
+        table.update(dict.fromkeys(VIEWS, self._reshaped))
+        return table
+
+    def _squashed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        entered = args[0] if args else kwargs.get("input")
+        if isinstance(result, Tensor) and isinstance(entered, Tensor) and not func.__name__.endswith("_"):
+            setattr(result, _BEFORE, (ACTIVATIONS[func.__name__], entered))
+        return result
+
+    def _reshaped(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        before = getattr(args[0], _BEFORE, None) if args else None
+        if before is not None and isinstance(result, Tensor):
+            setattr(result, _BEFORE, (before[0], func(before[1], *args[1:], **kwargs)))
+        return result
+
+
+def scores_behind(prediction: Tensor) -> tuple[str, Tensor] | None:
+    """The activation a prediction came from and what it was applied to, where that was seen."""
+    found: tuple[str, Tensor] | None = getattr(prediction, _BEFORE, None)
+    return found

@@ -1,0 +1,76 @@
+"""Regression targets standardised inside the loss; the model's outputs come back in the original units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from akeso.errors import Refused
+from akeso.remedies.edit import Edit
+from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.statistics import known_targets
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+
+VALUE_LOSSES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+
+
+class Targets:
+    """Scales what the model gives to the targets' units, and what the loss compares to standard units."""
+
+    def __init__(self, operation: Operation, ledger: Ledger) -> None:
+        self.operation = operation
+        self.ledger = ledger
+        self._last: nn.Module | None = None
+        self._model: nn.Module | None = None
+        self._mean: Tensor | None = None
+        self._spread: Tensor | None = None
+
+    def on_output(self, model: nn.Module, output: Any) -> Any:
+        """Give the output in the targets' units."""
+        self._last = model
+        if self._mean is None or self._spread is None or type(model) is not type(self._model):
+            return output
+        return self._restored(output) if isinstance(output, Tensor) else output
+
+    def _restored(self, output: Tensor) -> Tensor:
+        assert self._mean is not None
+        assert self._spread is not None
+        return output * self._spread.to(output) + self._mean.to(output)
+
+    def standard_loss(
+        self,
+        edit: Edit,
+        function: Callable[..., Tensor],
+        arguments: dict[str, Any],
+        prediction: Tensor,
+        target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The loss in standard units, for its gradient, and in the original ones, for its value."""
+        if self._mean is None:
+            self._fit(edit, prediction, target)
+            prediction = self._restored(prediction)
+        assert self._mean is not None
+        assert self._spread is not None
+        mean, spread = self._mean.to(prediction), self._spread.to(prediction)
+        with torch.no_grad():
+            value = function(**{**arguments, "input": prediction.detach(), "target": target})
+        standard = {**arguments, "input": (prediction - mean) / spread, "target": (target - mean) / spread}
+        return function(**standard), value
+
+    def _fit(self, edit: Edit, prediction: Tensor, target: Tensor) -> None:
+        if self._last is None or prediction.numel() != target.numel():
+            raise Refused("prediction and target differ in shape, so that units cannot be told apart")
+        everything = known_targets(self.operation.current_loader, target)
+        sample = target if everything is None else everything
+        flat = sample.detach().float().reshape(-1, prediction.shape[-1] if prediction.dim() > 1 else 1)
+        spread = flat.std(0)
+        self._mean = flat.mean(0)
+        self._spread = torch.where(torch.isfinite(spread) & (spread > 1e-12), spread, torch.ones_like(spread))
+        if prediction.dim() < 2:
+            self._mean, self._spread = self._mean.squeeze(0), self._spread.squeeze(0)
+        self._model = self._last
+        self.ledger.mark(edit)

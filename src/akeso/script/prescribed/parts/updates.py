@@ -1,0 +1,79 @@
+"""What happens around a step: clipping, warm-up, a range test, gradients cleared in time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch.optim import Optimizer
+
+import torch
+from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.part import Part
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+
+_REMEDIES = ("clip-gradient", "warm-up", "find-learning-rate", "add-zero-grad")
+_NO_STEP = "the script's optimizer never stepped"
+
+
+class Updates(Part):
+    """Acts before and after every optimizer step."""
+
+    remedies: ClassVar = dict.fromkeys(
+        ("clip-gradient", "warm-up", "find-learning-rate", "add-zero-grad"), _NO_STEP
+    )
+
+    def __init__(self, operation: Operation, ledger: Ledger) -> None:
+        super().__init__(operation, ledger)
+        self._taken: dict[int, int] = {}
+        self._rates: list[float] = []
+        self._stale: list[Tensor] = []
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Clip, and set the rate of this very step."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        edit = self.ledger.one("clip-gradient")
+        if edit is not None and parameters:
+            limit = float(edit.values.get("limit", 1.0))
+            if edit.values.get("kind", "norm") == "value":
+                nn.utils.clip_grad_value_(parameters, limit)
+            else:
+                nn.utils.clip_grad_norm_(parameters, limit)
+            self.ledger.mark(edit)
+        step = self._taken.get(id(optimizer), 0)
+        self._rates = [group.get("lr", 0.0) for group in optimizer.param_groups]
+        warm_up = self.ledger.one("warm-up")
+        search = self.ledger.one("find-learning-rate")
+        if warm_up is not None:
+            length = max(1, int(warm_up.values.get("steps", 100)))
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * min(1.0, (step + 1) / length)
+            self.ledger.mark(warm_up)
+        if search is not None:
+            low, high = float(search.values.get("low", 1e-6)), float(search.values.get("high", 1.0))
+            share = step / max(1, int(search.values.get("steps", 100)) - 1)
+            for group in optimizer.param_groups:
+                group["lr"] = low * math.exp(share * math.log(high / low))
+            self.ledger.mark(search)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Give the rate back, so that schedulers go on from their own."""
+        self._taken[id(optimizer)] = self._taken.get(id(optimizer), 0) + 1
+        if self.ledger.one("warm-up") is not None or self.ledger.one("find-learning-rate") is not None:
+            for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
+                group["lr"] = rate
+        edit = self.ledger.one("add-zero-grad")
+        if edit is not None:
+            self._stale += [p for group in optimizer.param_groups for p in group["params"]]
+            self.ledger.mark(edit)
+
+    def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
+        """Clear gradients when the next pass begins: until then the script may still read them."""
+        if self._stale and torch.is_grad_enabled():
+            for parameter in self._stale:
+                parameter.grad = None
+            self._stale = []
+        return args

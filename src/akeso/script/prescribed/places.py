@@ -1,0 +1,52 @@
+"""Where in somebody's script something was made or called, so that a change can be shown there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_LIBRARIES = tuple(
+    {
+        os.path.realpath(path) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_paths().get(name))
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file of the user's own."""
+
+    file: str
+    line: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The place as plain JSON values."""
+        return {"file": self.file, "line": self.line}
+
+
+@lru_cache(maxsize=4096)
+def _is_users(file: str) -> bool:
+    if file.startswith("<"):
+        return False
+    real = os.path.realpath(file)
+    if real.startswith(_OURS + os.sep):
+        return False
+    return not any(real.startswith(library) for library in _LIBRARIES) and "site-packages" not in real
+
+
+def caller(skip: int = 1) -> Place | None:
+    """The innermost line of the user's own code that led here, or None."""
+    frame: FrameType | None = sys._getframe(skip)
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            return Place(os.path.realpath(frame.f_code.co_filename), frame.f_lineno)
+        frame = frame.f_back
+    return None
