@@ -43,6 +43,5 @@ for epoch in range(10):
         optimizer.step()
     with torch.no_grad():
         out = model(x[1400:])
-        print(
-            f"{epoch} {criterion(out, even[1400:]).item():.3f} {(out.argmax(1) == even[1400:]).float().mean():.3f}"
-        )
+        accuracy = (out.argmax(1) == even[1400:]).float().mean()
+        print(f"epoch {epoch}: {criterion(out, even[1400:]).item():.3f} {accuracy:.3f}")

@@ -30,6 +30,5 @@ for epoch in range(4):
     with torch.no_grad():
         guess = net(x_val).argmax(1)
     rare = (guess[y_val == 1] == 1).float().mean()
-    print(
-        f"epoch {epoch}: loss {running / 900:.3f}, rare class found {rare:.2f}, all {(guess == y_val).float().mean():.3f}"
-    )
+    right = (guess == y_val).float().mean()
+    print(f"epoch {epoch}: loss {running / 900:.3f}, rare class found {rare:.2f}, all {right:.3f}")

@@ -39,6 +39,5 @@ for epoch in range(10):
         optimizer.step()
     with torch.no_grad():
         out = model(x[1400:])
-        print(
-            f"epoch {epoch}: {F.cross_entropy(out, y[1400:]):.3f} {(out.argmax(1) == y[1400:]).float().mean():.3f}"
-        )
+        accuracy = (out.argmax(1) == y[1400:]).float().mean()
+        print(f"epoch {epoch}: {F.cross_entropy(out, y[1400:]):.3f} {accuracy:.3f}")

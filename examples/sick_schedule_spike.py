@@ -34,6 +34,5 @@ for epoch in range(10):
     with torch.no_grad():
         out = model(x[1400:])
         val = F.cross_entropy(out, y[1400:]).item()
-    print(
-        f"epoch {epoch}: lr {schedule.get_last_lr()[0]:.4f} val {val:.3f} {(out.argmax(1) == y[1400:]).float().mean():.3f}"
-    )
+    accuracy = (out.argmax(1) == y[1400:]).float().mean()
+    print(f"epoch {epoch}: lr {schedule.get_last_lr()[0]:.4f} val {val:.3f} {accuracy:.3f}")

@@ -1,4 +1,4 @@
-"""The corpus keeps what it says of itself: enough of everything, sane parts, repeatable runs, a fixed split."""
+"""The corpus keeps what it promises: enough of everything, sane parts, repeatable runs, a fixed split."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_missing_data_is_replaced_and_said(
         assert data.cifar10().x_train.shape[1:] == (32, 32, 3)
         for texts in (data.imdb(), data.reuters()):
             assert texts.x_train.shape[1] == 200
-            assert texts.x_train.min() >= 0 and texts.x_train.max() < 5000
+            assert texts.x_train.min() >= 0
+            assert texts.x_train.max() < 5000
             assert not texts.real
         assert data.exchange_rate().shape[1] == 8
         assert len(data.shakespeare(1000)) == 1000
