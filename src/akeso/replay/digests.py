@@ -3,8 +3,9 @@
 On the CPU a digest is a CRC-32 over the bytes as they lie in memory, without a copy. On an accelerator the
 bytes are reduced where they are, as sums of integers weighted by their position (integer sums are the same in
 any order), and one number per group of tensors is copied back; :class:`Digest` waits for that copy only when
-it is read. Both are chained with type and shape, so that moving a value, or reshaping a tensor, is a difference.
-These digests find accidents, not forgeries; files are sealed with BLAKE2 (see :mod:`akeso.replay.snapshot`).
+it is read. Both are chained with type and shape, so that moving a value, or reshaping a tensor, is a
+difference. These digests find accidents, not forgeries; files are sealed with BLAKE2 (see
+:mod:`akeso.replay.snapshot`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
+import torch
 from akeso.replay.keys import numbers
 
 _BLOCK = 1 << 16
@@ -38,7 +39,7 @@ class Digest:
                 # Into pinned memory without waiting; the event says when it has arrived.
                 self._sums = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
                 self._sums.copy_(sums, non_blocking=True)
-                self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._event = torch.cuda.Event()
                 self._event.record(torch.cuda.current_stream(sums.device))
             else:
                 self._sums = sums.cpu()
@@ -112,7 +113,7 @@ def _crc(tensor: torch.Tensor, start: int) -> int:
         tensor = tensor.contiguous()
     if tensor.dtype not in (torch.float32, torch.float64, torch.int64, torch.uint8):
         tensor = tensor.reshape(-1).view(torch.uint8)
-    return zlib.crc32(memoryview(tensor.numpy()), start)
+    return zlib.crc32(tensor.numpy(), start)  # type: ignore[arg-type]
 
 
 _WEIGHTS: dict[torch.device, torch.Tensor] = {}

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 
+import torch
 from akeso.errors import BadInput
 from akeso.replay import digests
 from akeso.replay.keys import key, mix
@@ -40,7 +40,7 @@ def seed_all(under: int) -> None:
 
 def cuda_generators() -> tuple[torch.Generator, ...]:
     """Return the generators of the CUDA devices, once CUDA is in use; none before."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return ()
     return tuple(torch.cuda.default_generators)
 

@@ -1,0 +1,51 @@
+"""One process at a time on a run folder.
+
+The lock belongs to the kernel (``flock``): it goes when its process goes, so a killed run never blocks the
+next one. Children made by ``fork`` (the workers of a loader) let go of it at once; otherwise they would hold
+it for the seconds they take to notice that their parent is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from akeso.errors import Refused
+
+FILE = "lock"
+
+
+class FolderLock:
+    """Holds the lock of a run folder until :meth:`release`, or until the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.read(self._file, 32).decode(errors="replace").strip()
+            os.close(self._file)
+            self._file = -1
+            raise Refused(
+                f"the run folder {folder} is in use by process {owner or '?'}; wait for it to end, or give "
+                "this run "
+                "a folder of its own"
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.write(self._file, str(os.getpid()).encode())
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        # Closing the child's copy leaves the parent's lock in place.
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def release(self) -> None:
+        """Let the next process in."""
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            os.close(self._file)
+            self._file = -1

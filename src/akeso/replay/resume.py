@@ -1,0 +1,77 @@
+"""Going on with a run: what a process is told through its environment, and starting the recorded program "
+"again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from akeso.errors import BadInput
+from akeso.replay import run_folder, snapshot
+
+VARIABLE = "AKESO_REPLAY"
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What ``Run(...)`` is to do in this process besides running: nothing, usually."""
+
+    mode: str = "run"
+    """``run`` (begin, or go on where the folder says so), or ``replay``."""
+    folder: str = ""
+    allow: bool = False
+    first: int = 0
+    last: int = 0
+    report: str = ""
+    """Where a replay leaves what it found, as JSON."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process that has these orders."""
+        return {**os.environ, VARIABLE: json.dumps(asdict(self))}
+
+
+def orders() -> Orders:
+    """Return the orders of this process."""
+    text = os.environ.get(VARIABLE)
+    return Orders(**json.loads(text)) if text else Orders()
+
+
+def command_of(folder: Path) -> tuple[list[str], str, dict[str, str]]:
+    """Return command, working directory and extra environment that start the program of a run again."""
+    about = run_folder.read(folder)
+    program = about["program"]
+    if program["script"] is None or not program["command"]:
+        raise BadInput(
+            f"the program of {folder} was typed into a shell or piped in; there is no script to start again"
+        )
+    if not Path(program["script"]).exists():
+        raise BadInput(f"the script {program['script']} of {folder} is missing")
+    if not Path(program["cwd"]).is_dir():
+        raise BadInput(f"the folder {program['cwd']}, in which the run was started, is missing")
+    extra = dict(about["fingerprint"]["environment"])
+    settings = {name: value for name, value in extra.items() if value}
+    if program["hash seed"] != "random":
+        settings["PYTHONHASHSEED"] = program["hash seed"]
+    return [sys.executable, *program["command"]], program["cwd"], settings
+
+
+def resume(folder: Path, allow: bool = False) -> int:
+    """Start the program of a run again, in its folder, and return its exit status."""
+    folder = folder.resolve()
+    command, cwd, settings = command_of(folder)
+    environment = Orders(folder=str(folder), allow=allow).environment()
+    return subprocess.run(command, cwd=cwd, env={**environment, **settings}, check=False).returncode
+
+
+def outlook(folder: Path) -> dict[str, Any]:
+    """Return from which step a run would go on, and which snapshots would be passed over."""
+    info, passed = snapshot.newest_whole(folder)
+    return {
+        "step": info.step if info else 0,
+        "passed over": [f"{bad.path.name}: {bad.damage}" for bad in passed],
+    }

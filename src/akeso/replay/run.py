@@ -1,0 +1,472 @@
+"""The run: one object that makes a training loop deterministic, resumable and repeatable."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from akeso.errors import BadInput, Refused
+from akeso.replay import fingerprint, fingerprint_data, generators, run_folder, snapshot
+from akeso.replay.journal import ReplayJournal
+from akeso.replay.journal import read as read_journal
+from akeso.replay.keys import key
+from akeso.replay.loader import Batch, KeyedLoader, Loading, check_dataset
+from akeso.replay.loader_own import is_loader, take_over
+from akeso.replay.lock import FolderLock
+from akeso.replay.replaying import ReplayReport
+from akeso.replay.resume import orders
+from akeso.replay.run_position import Boundary, Positions
+from akeso.replay.run_recording import Recorder
+from akeso.replay.run_streams import BatchStream, EpochStream
+from akeso.replay.sampler import KeyedOrder, Order
+from akeso.replay.snapshot_background import BackgroundWriter
+from akeso.replay.state_tracked import TrackedOptimizer
+from akeso.replay.state_whole import PlainState, WholeState
+
+
+class Run:
+    """A deterministic run in a folder of its own. Made again on the same folder, it goes on where it was.
+
+    >>> run = Run("runs/a", seed=0)                                            # doctest: +SKIP
+    >>> run.track(model=model, optimizer=optimizer)                            # doctest: +SKIP
+    >>> for batch in run.batches(dataset, batch_size=64, epochs=10):           # doctest: +SKIP
+    ...     loss = ...
+    ...     run.step(loss)
+
+    Args:
+        folder: Where the run is kept; made if need be.
+        seed: What all randomness of the run is derived from.
+        snapshot_every: Steps between snapshots.
+        keep: How many of the newest whole snapshots stay.
+        keep_every: Snapshots at multiples of this many steps stay for good; 0 keeps none.
+        strict: Whether state that nobody classified is an error; otherwise it is said on standard error.
+        threads: CPU threads of torch; by default those in force. A run that goes on uses the recorded number.
+        budget: Share of the training time that recording may cost.
+        allow: Go on although the environment or the code has changed; drift is reported.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        seed: int = 0,
+        *,
+        snapshot_every: int = 100,
+        keep: int = 2,
+        keep_every: int = 0,
+        strict: bool = True,
+        threads: int | None = None,
+        budget: float = 0.05,
+        allow: bool = False,
+    ) -> None:
+        if snapshot_every < 1 or keep < 1:
+            raise BadInput(f"snapshot_every and keep must be at least 1, but got {snapshot_every=}, {keep=}")
+        self._orders = orders()
+        self._replaying = self._orders.mode == "replay"
+        self.folder = Path(folder).resolve()
+        self._strict, self._every, self.seed, self._budget = strict, snapshot_every, seed, budget
+        self.notes: list[str] = []
+        self._allow = allow or self._orders.allow
+        self._leader = int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) == 1
+        self._lock: FolderLock | None = None
+        self._journal: ReplayJournal | None = None
+        self._report: ReplayReport | None = None
+        self._closed = False
+        self._whole = WholeState((Run, BatchStream, EpochStream))
+        self._hooks: list[Any] = []
+        self._loaders: dict[str, tuple[int, KeyedLoader]] = {}
+        self._looks = 0
+        self._mismatches_said = 0
+        self._said: set[str] = set()
+        self._spent = 0.0
+        self._since = perf_counter()
+        if self._replaying and self.folder != Path(self._orders.folder):
+            # Another run of the same program: it must not be touched by a replay.
+            self.folder = Path(tempfile.mkdtemp(prefix="akeso-replay-"))
+        self._open(threads)
+        self._writer = BackgroundWriter(self.folder, keep, keep_every)
+        self._steps_at_snapshot = self.steps
+        self._epoch, self._batch, self._samples = 0, 0, list[Any]()
+        self._last_start = 0
+        atexit.register(self.close)
+
+    def _open(self, threads: int | None) -> None:
+        existing = (self.folder / run_folder.FILE).exists()
+        writing = self._leader and not (self._replaying and existing)
+        if not existing:
+            run_folder.check_free(self.folder)
+        if writing:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder)
+        about = run_folder.read(self.folder) if existing else None
+        fingerprint.pin(self.seed, about["fingerprint"]["threads"]["intra-op"] if about else threads)
+        program = run_folder.Program.current()
+        script = Path(program.script) if program.script else None
+        now = {
+            "format": run_folder.FORMAT,
+            "seed": self.seed,
+            "program": program.plain(),
+            "code": fingerprint.code(script),
+            "fingerprint": fingerprint.take(),
+            "data": {},
+        }
+        self._about: dict[str, Any] = about or now
+        if about is not None:
+            self._check(about, now)
+        elif writing:
+            run_folder.write(self.folder, now)
+        at_most = self._orders.first - 1 if self._replaying else None
+        info, passed = snapshot.newest_whole(self.folder, at_most) if existing else (None, ())
+        for bad in passed:
+            self._say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
+        self._resuming = info
+        tree = snapshot.load_tree(info) if info else None
+        self.steps = info.step if info else 0
+        self._positions = Positions(tree["about"]["positions"] if tree else None)
+        self._pending = Boundary(**tree["about"]["boundary"]) if tree else None
+        if info is not None:
+            self._whole.plain._values.update(snapshot.load(info)["plain"])
+        self._start_recording(existing, writing)
+
+    def _start_recording(self, existing: bool, writing: bool) -> None:
+        expected = {}
+        if writing:
+            self._journal = ReplayJournal(self.folder)
+            expected = self._journal.found.steps()
+            self._journal.append("resume" if existing else "begin", {"from": self.steps, "seed": self.seed})
+        elif existing and self._replaying:
+            expected = read_journal(self.folder).steps()
+        self._recorder = Recorder(
+            self._journal,
+            {step: record for step, record in expected.items() if step > self.steps},
+            self._budget,
+        )
+        if self._replaying and existing:
+            self._report = ReplayReport(self._orders, self.steps, self._recorder)
+        elif existing and self._leader:
+            self._say(f"going on with {self.folder} after step {self.steps}")
+
+    def _check(self, about: dict[str, Any], now: dict[str, Any]) -> None:
+        if about["seed"] != self.seed:
+            raise Refused(f"{self.folder} was begun with seed {about['seed']}, not {self.seed}")
+        self._differ(run_folder.differences(about, now))
+
+    def _differ(self, found: tuple[str, ...]) -> None:
+        if found and not self._allow:
+            self._release()
+            run_folder.refuse(self.folder, found)
+        for line in found:
+            self._say(f"allowed: {line}")
+
+    # What a loop uses
+
+    @property
+    def state(self) -> PlainState:
+        """Plain Python state that belongs to the run: counters, best values, flags of early stopping."""
+        return self._whole.plain
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batch handed out last."""
+        return self._epoch
+
+    @property
+    def index(self) -> int:
+        """How many batches the stream made last had already given before it was made: for ``enumerate``."""
+        return self._last_start
+
+    @property
+    def overhead(self) -> float:
+        """The share of the time since the run was made that akeso has spent itself, copying snapshots "
+        "included."""
+        return self._spent / max(perf_counter() - self._since, 1e-9)
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """Steps run again that differ from what the process before had written; empty is as it should be."""
+        return tuple(
+            f"step {then.step}: {', '.join(names)} differ" for then, _, names in self._recorder.mismatches
+        )
+
+    def track(self, **objects: Any) -> None:
+        """Name the objects that carry the state of the run.
+
+        Modules, optimizers, schedulers, scalers, anything with ``state_dict`` and ``load_state_dict``,
+        generators, tensors, arrays, containers, and plain objects by their attributes.
+        """
+        for name, value in objects.items():
+            item = self._whole.track(name, value)
+            if isinstance(item, TrackedOptimizer):
+                hook = item.value.register_step_pre_hook(
+                    lambda optimizer, *_: self._recorder.gradients(optimizer)
+                )
+                self._hooks.append(hook)
+
+    def batches(
+        self,
+        data: Any,
+        *,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        workers: int | None = None,
+        shuffle: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        pin_memory: bool = False,
+        name: str = "train",
+    ) -> BatchStream:
+        """Return the batches still to come of a dataset, or of a DataLoader that is taken over.
+
+        Called once with ``epochs=n``, or once per epoch inside ``for epoch in run.epochs(n)`` (or a plain
+        loop). ``name`` tells loops over different data apart.
+        """
+        loader = self._loader(
+            name, data, batch_size, workers, shuffle, transform, collate_fn, drop_last, pin_memory
+        )
+        epoch, batch, stop = self._positions.start_of(name, epochs)
+        whole = epochs > 1
+        first = stop - epochs
+        lengths = sum(loader.order.length(at) for at in range(first, min(epoch, stop)))
+        self._last_start = lengths + (batch if epoch < stop else 0)
+        return BatchStream(self, name, loader, (epoch, batch), stop, whole)
+
+    def epochs(self, count: int, name: str = "train") -> EpochStream:
+        """Return the numbers of the epochs still to come; loop over ``run.batches`` inside."""
+        return EpochStream(self, name, self._positions.places.get(name, (0, 0))[0], count)
+
+    def iterations(self, count: int, name: str = "train") -> BatchStream:
+        """Return the numbers of the iterations still to come, for loops that make their own data."""
+        if name not in self._loaders:
+            loading = Loading(range(count), batched=False)
+            order = KeyedOrder(count, 1, seed=self.seed, shuffle=False)
+            self._loaders[name] = (-count, KeyedLoader(loading, order, self.seed))
+        epoch, batch, stop = self._positions.start_of(name, 1)
+        self._last_start = batch
+        return BatchStream(self, name, self._loaders[name][1], (epoch, batch), stop, True)
+
+    def step(self, loss: Any = None) -> None:
+        """Say that one step of training is done; a number, a tensor, or several by name."""
+        start = perf_counter()
+        if self._pending is not None:
+            raise Refused(
+                f"the program came to a step before it reached {self._pending}, where the snapshot was "
+                "taken; the "
+                "loops are not those of the recorded run"
+            )
+        self.steps += 1
+        self._recorder.end(
+            self.steps, self._epoch, self._batch, self._samples, loss, self._whole.tracked.values()
+        )
+        self._samples = []
+        if len(self._recorder.mismatches) > self._mismatches_said:
+            self._mismatches_said = len(self._recorder.mismatches)
+            line = self.mismatches[-1]
+            self._say(f"what was run again differs from what the process before had written: {line}")
+        self._recorder.begin(self.steps + 1)
+        self._spent += perf_counter() - start
+        if self._report is not None and self.steps >= self._orders.last:
+            self._recorder.flush()
+            self._report.write()
+            raise SystemExit(0)
+
+    def snapshot(self) -> None:
+        """Ask for a snapshot at the end of this iteration."""
+        self._steps_at_snapshot = self.steps - self._every
+
+    # What the streams call
+
+    def _boundary(self, at: Boundary, frame: FrameType, last: str) -> None:
+        start = perf_counter()
+        if self._pending is None or at == self._pending:
+            self._positions.places[at.loop] = (at.epoch, at.batch)
+        if not self._whole.held.ready:
+            self._whole.held.baseline(frame, self._whole.known())
+            self._recorder.begin(self.steps + 1)
+        if self._pending is not None:
+            if at == self._pending:
+                self._restore(frame)
+            self._spent += perf_counter() - start
+            return
+        self._poll()
+        if self._looks < 2 and self.steps and not self._replaying:
+            self._looks += 1
+            self._classify(self._whole.holes(frame, last != "no"))
+        since = self.steps - self._steps_at_snapshot
+        if self._journal is not None and (since >= self._every or (last == "run" and since)):
+            if last == "run":
+                self._writer.wait()
+            if not self._writer.busy:
+                self._take_snapshot(at, frame, last)
+        if last == "run" and self._journal is not None:
+            self._journal.append("end", {"step": self.steps})
+        self._spent += perf_counter() - start
+
+    def _take_snapshot(self, at: Boundary, frame: FrameType, last: str) -> None:
+        whole, holes = self._whole.capture(frame, last != "no")
+        self._classify(holes)
+        whole["about"] = {
+            "step": self.steps,
+            "seed": self.seed,
+            "boundary": at.plain(),
+            "positions": self._positions.plain(),
+            "fingerprint": self._about["fingerprint"],
+            "typing": self._whole.typing(whole["held"]),
+        }
+        self._writer.take(self.steps, whole)
+        self._steps_at_snapshot = self.steps
+        self._recorder.also(self.steps + 2)
+
+    def _restore(self, frame: FrameType) -> None:
+        assert self._resuming is not None
+        lost = self._whole.restore(snapshot.load(self._resuming), frame)
+        self._pending = None
+        for name in lost:
+            self._say(f"{name} was held in the snapshot and is not there any more")
+
+    def _enter(self, loop: str, batch: Batch) -> None:
+        start = perf_counter()
+        self._epoch, self._batch = batch.epoch, batch.number
+        self._samples += batch.indices
+        generators.seed_all(key(self.seed, "step", loop, batch.epoch, batch.number))
+        self._spent += perf_counter() - start
+
+    def _enter_epoch(self, loop: str, epoch: int) -> None:
+        self._epoch = epoch
+        self._positions.planned[loop] = epoch
+        generators.seed_all(key(self.seed, "epoch", loop, epoch))
+
+    def _classify(self, holes: tuple[Any, ...]) -> None:
+        fresh = [hole for hole in holes if hole.name not in self._said]
+        if not fresh:
+            return
+        listed = "\n".join(f"  - {hole}" for hole in fresh)
+        text = f"state that nobody classified would be lost by a resume:\n{listed}"
+        if self._strict:
+            raise Refused(f"{text}\nOr make the run with strict=False, and have this said instead.")
+        self._said |= {hole.name for hole in fresh}
+        self._say(text)
+
+    def _poll(self) -> None:
+        for step, size, seconds, trouble in self._writer.finished():
+            if trouble is not None:
+                self._say(
+                    f"the snapshot of step {step} could not be written: {trouble}; the ones before it stay"
+                )
+            elif self._journal is not None:
+                self._journal.append("snapshot", {"step": step, "bytes": size, "seconds": round(seconds, 4)})
+        if self._journal is not None and self._journal.trouble is not None:
+            trouble, self._journal = self._journal.trouble, None
+            self._say(trouble)
+
+    def _loader(
+        self,
+        name: str,
+        data: Any,
+        batch_size: int | None,
+        workers: int | None,
+        shuffle: bool | None,
+        transform: Any,
+        collate: Any,
+        drop_last: bool,
+        pin_memory: bool,
+    ) -> KeyedLoader:
+        known = self._loaders.get(name)
+        if known is not None and known[0] == id(data):
+            return known[1]
+        seed = key(self.seed, "data", name)
+        order: Order
+        if is_loader(data):
+            if batch_size is not None or shuffle is not None or collate is not None or drop_last:
+                raise BadInput(
+                    "batch_size, shuffle, collate_fn and drop_last come from the DataLoader handed over"
+                )
+            loading, order = take_over(data, seed, workers, transform)
+        else:
+            check_dataset(data)
+            if batch_size is None:
+                raise BadInput("run.batches needs batch_size=, unless it is given a DataLoader")
+            loading = Loading(data, workers or 0, transform, collate, pin_memory=pin_memory)
+            chosen = True if shuffle is None else shuffle
+            order = KeyedOrder(len(data), batch_size, seed=seed, shuffle=chosen, drop_last=drop_last)
+        self._data(name, loading.dataset)
+        # A child of fork must not inherit a thread in the middle of writing.
+        self._writer.wait()
+        loader = KeyedLoader(loading, order, seed)
+        self._loaders[name] = (id(data), loader)
+        return loader
+
+    def _data(self, name: str, dataset: Any) -> None:
+        now = fingerprint_data.manifest(dataset)
+        then = self._about["data"].get(name)
+        if then is not None:
+            self._differ(fingerprint_data.compare(then, now))
+            return
+        self._about["data"][name] = now
+        if self._journal is not None:
+            run_folder.write(self.folder, self._about)
+
+    def _say(self, text: str) -> None:
+        self.notes.append(text)
+        print(f"akeso: {text}", file=sys.stderr)
+        if self._journal is not None:
+            self._journal.append("note", {"text": text})
+
+    # The end
+
+    def close(self) -> None:
+        """Finish writing and let the folder go. Called by itself when the program ends."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        self._recorder.flush()
+        self._writer.wait()
+        self._poll()
+        for hook in self._hooks:
+            hook.remove()
+        if self._report is not None:
+            self._report.write()
+        if self._journal is not None:
+            self._drift()
+            self._journal.close()
+            self._journal = None
+        self._release()
+
+    def _drift(self) -> None:
+        compared = len(self._recorder.compared)
+        if self._allow and compared:
+            self._say(
+                f"of {compared} steps run again, {len(self._recorder.mismatches)} differ; "
+                f"{self._report_drift()}"
+            )
+
+    def _report_drift(self) -> str:
+        worst = self._recorder.largest_drift()
+        return f"the loss by up to {worst:.3g} of its value"
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def pinned(seed: int = 0, threads: int | None = None) -> None:
+    """Make this process deterministic without a run folder."""
+    fingerprint.pin(seed, threads)
+    torch.manual_seed(seed)

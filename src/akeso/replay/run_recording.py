@@ -1,0 +1,211 @@
+"""What is written about each step, and how often the dear part of it is taken.
+
+Samples, loss and generators cost microseconds and are recorded at every step. Digests of gradients,
+parameters and optimizer read all of that memory; they are taken every k steps, k being the smallest power of
+two that keeps them within the budget, measured as the run goes. Powers of two make the steps of any two runs
+coincide.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import torch
+from akeso.replay import digests, generators
+from akeso.replay.digests import Digest
+from akeso.replay.journal import ReplayJournal, StepRecord
+from akeso.replay.state_tracked import Tracked, TrackedModule, TrackedOptimizer
+
+_MOST = 1024
+
+
+class _Loss:
+    """The bits of a loss that may still be on the device."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._parts: list[float | torch.Tensor] = []
+        self._event: torch.cuda.Event | None = None
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                flat = value.detach().to(torch.float64).sum().reshape(1)
+                kept = torch.empty(1, dtype=torch.float64, pin_memory=True)
+                kept.copy_(flat, non_blocking=True)
+                self._parts.append(kept)
+                self._event = torch.cuda.Event()
+                self._event.record(torch.cuda.current_stream(value.device))
+            elif isinstance(value, torch.Tensor):
+                self._parts.append(
+                    value.detach().double().sum().item() if value.numel() != 1 else value.item()
+                )
+            else:
+                self._parts.append(float(value))
+
+    @property
+    def waiting(self) -> bool:
+        return self._event is not None
+
+    def __str__(self) -> str:
+        if self._event is not None:
+            self._event.synchronize()
+        return "".join(struct.pack(">d", float(part)).hex() for part in self._parts)
+
+
+def _numbers(loss: Any) -> list[Any]:
+    if loss is None:
+        return []
+    if isinstance(loss, Mapping):
+        return list(loss.values())
+    return list(loss) if isinstance(loss, list | tuple) else [loss]
+
+
+class Recorder:
+    """Makes the records of steps, writes them, and compares them with what was written before."""
+
+    def __init__(self, journal: ReplayJournal | None, expected: dict[int, StepRecord], budget: float) -> None:
+        self._journal = journal
+        self._expected = expected
+        self._budget = budget
+        self._waiting: dict[str, Any] | None = None
+        self._gradient: list[Digest] = []
+        self._cost = 0.0
+        self._began = 0.0
+        self._extra = 0
+        self._taken = 0
+        self.every = 1
+        self.full = True
+        self.step_time = 0.0
+        self.compared: list[int] = []
+        self.mismatches: list[tuple[StepRecord, StepRecord, tuple[str, ...]]] = []
+        self.records: list[StepRecord] | None = None
+        """Where records are kept in memory as well, for a replay."""
+
+    def begin(self, step: int) -> None:
+        """Decide what the step that now starts will be asked for."""
+        known = self._expected.get(step)
+        # What was recorded then is recorded again, so that there is something to compare.
+        wanted = known is not None and (known.parameters is not None or known.gradient is not None)
+        self.full = wanted or step % self.every == 0 or step == self._extra or self._taken < 2
+        self._gradient = []
+        self._cost = 0.0
+        self._began = perf_counter()
+
+    def also(self, step: int) -> None:
+        """Take everything at one more step: the second after a snapshot, which proves it complete."""
+        self._extra = step
+
+    def gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Digest the gradients an optimizer is about to use."""
+        if not self.full:
+            return
+        start = perf_counter()
+        self._gradient.append(
+            digests.of_tensors(item.grad for group in optimizer.param_groups for item in group["params"])
+        )
+        self._cost += perf_counter() - start
+
+    def end(
+        self, step: int, epoch: int, batch: int, samples: list[Any], loss: Any, tracked: Iterable[Tracked]
+    ) -> None:
+        """Make the record of the step that has just been done."""
+        start = perf_counter()
+        self._pace(start)
+        fields: dict[str, Any] = {
+            "step": step,
+            "epoch": epoch,
+            "batch": batch,
+            "samples": _sample_digest(samples),
+            "generators": generators.sounding(),
+        }
+        numbers = _Loss(_numbers(loss))
+        fields["loss"] = numbers
+        if self.full:
+            self._everything(fields, tracked)
+            self._cost += perf_counter() - start
+            self._adapt()
+        self.flush()
+        self._waiting = fields
+        if not numbers.waiting:
+            self.flush()
+
+    def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
+        values: list[torch.Tensor] = []
+        states: list[torch.Tensor | None] = []
+        rates = ""
+        for item in tracked:
+            if isinstance(item, TrackedModule):
+                values += [*item.value.parameters(), *item.value.buffers()]
+            elif isinstance(item, TrackedOptimizer):
+                for group in item.value.param_groups:
+                    rates += f"{group.get('lr')!r} "
+                    for parameter in group["params"]:
+                        entries = item.value.state.get(parameter, {})
+                        states += [part for part in entries.values() if isinstance(part, torch.Tensor)]
+        if values:
+            fields["parameters"] = digests.of_tensors(values)
+        if rates:
+            fields["optimizer"] = (digests.of_tensors(states), f"{zlib.crc32(rates.encode()):08x}")
+        if self._gradient:
+            fields["gradient"] = tuple(self._gradient)
+
+    def _pace(self, now: float) -> None:
+        took = max(now - self._began - self._cost, 1e-6)
+        self._taken += 1
+        if self._taken == 1:
+            return  # the first step of a process warms everything up and says nothing
+        self.step_time = took if self.step_time == 0 else 0.9 * self.step_time + 0.1 * took
+
+    def _adapt(self) -> None:
+        if self.step_time == 0:
+            return
+        every = 1
+        # Half the budget: the other half is for what is done at every step.
+        while every < _MOST and self._cost / every > 0.5 * self._budget * self.step_time:
+            every *= 2
+        # Up at once, down by halves: one quick step among slow ones should not bring the cost back.
+        self.every = every if every >= self.every else self.every // 2
+
+    def flush(self) -> None:
+        """Write the record that was waiting for numbers from the device."""
+        if self._waiting is None:
+            return
+        fields, self._waiting = self._waiting, None
+        record = StepRecord(**{name: _resolved(value) for name, value in fields.items()})
+        if self._journal is not None:
+            self._journal.step(record)
+        if self.records is not None:
+            self.records.append(record)
+        known = self._expected.pop(record.step, None)
+        if known is not None:
+            self.compared.append(record.step)
+            found = known.differences(record)
+            if found:
+                self.mismatches.append((known, record, found))
+                if self._journal is not None:
+                    self._journal.append("mismatch", {"step": record.step, "in": list(found)})
+
+    def largest_drift(self) -> float:
+        """Return the largest relative difference of a loss between the steps compared and found different."""
+        worst = 0.0
+        for then, now, _ in self.mismatches:
+            if then.loss and now.loss and len(then.loss) >= 16:
+                old, new = digests.from_bits(then.loss[:16]), digests.from_bits(now.loss[:16])
+                worst = max(worst, abs(new - old) / max(abs(old), 1e-30))
+        return worst
+
+
+def _sample_digest(samples: list[Any]) -> str:
+    if not samples or isinstance(samples[0], int):
+        return digests.of_numbers(np.array(samples, dtype=np.int64))
+    return digests.of(samples)
+
+
+def _resolved(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return "".join(str(part) for part in value)
+    return str(value) if isinstance(value, Digest | _Loss) else value

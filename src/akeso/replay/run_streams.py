@@ -1,0 +1,88 @@
+"""The iterators a user loops over. Each step of theirs is a boundary, at which a run can be taken up or "
+"left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from akeso.replay.loader import Batch, KeyedLoader
+from akeso.replay.run_position import Boundary
+
+if TYPE_CHECKING:
+    from akeso.replay.run import Run
+
+
+class BatchStream:
+    """Batches from where the run stands to the end of the epochs asked for."""
+
+    def __init__(
+        self, run: Run, loop: str, loader: KeyedLoader, start: tuple[int, int], stop: int, whole: bool
+    ) -> None:
+        self._run, self._loop, self._loader = run, loop, loader
+        self._next, self._stop, self._whole = start, stop, whole
+        self._source: Iterator[Batch] | None = None
+        self._over = False
+        self._known = (-1, 0)
+
+    def __iter__(self) -> BatchStream:
+        return self
+
+    def __len__(self) -> int:
+        """Return the number of batches still to come."""
+        epoch, batch = self._next
+        return max(0, sum(self._loader.order.length(at) for at in range(epoch, self._stop)) - batch)
+
+    def __next__(self) -> Any:
+        epoch, number = self._next
+        if self._over or epoch >= self._stop:
+            # A stream that was over before the snapshot was taken has nothing to give and is no boundary.
+            raise StopIteration
+        ended = False
+        if number >= self._length(epoch):
+            ended = epoch + 1 >= self._stop
+            if not ended:
+                epoch, number = epoch + 1, 0
+        self._run._boundary(Boundary("batch", self._loop, epoch, number), sys._getframe(1), self._last(ended))
+        if ended:
+            self._over = True
+            raise StopIteration
+        if self._source is None:
+            self._source = self._loader.read(epoch, number, self._stop)
+        batch = next(self._source)
+        self._next = (epoch, number + 1)
+        self._run._enter(self._loop, batch)
+        return batch.data
+
+    def _length(self, epoch: int) -> int:
+        if self._known[0] != epoch:
+            self._known = (epoch, self._loader.order.length(epoch))
+        return self._known[1]
+
+    def _last(self, ended: bool) -> str:
+        if not ended:
+            return "no"
+        return "run" if self._whole else "stream"
+
+
+class EpochStream:
+    """Numbers of epochs from where the run stands."""
+
+    def __init__(self, run: Run, loop: str, start: int, stop: int) -> None:
+        self._run, self._loop, self._next, self._stop = run, loop, start, stop
+
+    def __iter__(self) -> EpochStream:
+        return self
+
+    def __next__(self) -> int:
+        epoch = self._next
+        ended = epoch >= self._stop
+        self._run._boundary(
+            Boundary("epoch", self._loop, epoch, 0), sys._getframe(1), "run" if ended else "no"
+        )
+        if ended:
+            raise StopIteration
+        self._run._enter_epoch(self._loop, epoch)
+        self._next += 1
+        return epoch

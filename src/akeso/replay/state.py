@@ -1,0 +1,193 @@
+"""Nested state as plain JSON beside named tensors, and back again: no pickle.
+
+:func:`pack` takes a value apart into a tree that JSON can hold and the tensors it refers to; :func:`unpack`
+puts it together again, with the same types, bits, devices and strides. A value of a kind that cannot be
+written exactly is refused with the path that leads to it; nothing is left out silently except functions
+inside dictionaries, which are code and not state (a scheduler's lambda).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import torch
+from akeso.errors import BadInput
+
+Tree = Any
+_FACTORIES: dict[str, Callable[[], Any]] = {
+    "list": list,
+    "dict": dict,
+    "set": set,
+    "int": int,
+    "float": float,
+}
+
+
+class Packing:
+    """Collects the tensors of a tree under names; one storage that is met twice is kept once."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def name(self, tensor: torch.Tensor, path: str) -> str:
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), str(tensor.device))
+        known = self._known.get(place)
+        if known is not None and tensor.numel():
+            return known
+        name = path if path not in self.tensors else f"{path}#{len(self.tensors)}"
+        self._known[place] = name
+        self.tensors[name] = tensor
+        return name
+
+    def tree(self, value: Any, path: str) -> Tree:
+        """Return the JSON tree of a value, adding its tensors."""
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if type(value) is list:
+            return [self.tree(item, f"{path}.{number}") for number, item in enumerate(value)]
+        if isinstance(value, dict):
+            return self._mapping(value, path)
+        found = self._other(value, path)
+        if found is None:
+            raise BadInput(
+                f"{path} is of type {type(value).__module__}.{type(value).__qualname__}, which cannot be "
+                "written "
+                "exactly without pickle; give the object state_dict and load_state_dict methods, or keep "
+                "plain values"
+            )
+        return found
+
+    def _tensor(self, value: torch.Tensor, path: str) -> Tree:
+        if value.layout != torch.strided or value.is_quantized:
+            raise BadInput(
+                f"{path} is a {value.layout} tensor; only dense tensors can be written to a snapshot"
+            )
+        plain = value.detach()
+        node: dict[str, Any] = {"$": "tensor", "n": self.name(plain, path)}
+        if plain.device.type != "cpu":
+            node["d"] = str(plain.device)
+        if not plain.is_contiguous():
+            node["s"] = list(plain.stride())
+        if value.requires_grad and value.is_leaf:
+            node["g"] = isinstance(value, torch.nn.Parameter) + 1
+        return node
+
+    def _mapping(self, value: dict[Any, Any], path: str) -> Tree:
+        items = [
+            (entry, item)
+            for entry, item in value.items()
+            if not callable(item) or hasattr(item, "state_dict")
+        ]
+        plain = type(value) is dict and all(type(entry) is str and entry != "$" for entry, _ in items)
+        if plain:
+            return {entry: self.tree(item, f"{path}.{entry}") for entry, item in items}
+        pairs = [[self.tree(entry, path), self.tree(item, f"{path}.{entry}")] for entry, item in items]
+        if type(value) is dict:
+            return {"$": "dict", "v": pairs}
+        if type(value) in (OrderedDict, Counter):
+            return {"$": type(value).__name__, "v": pairs}
+        if type(value) is defaultdict:
+            factory = getattr(value.default_factory, "__name__", "")
+            if _FACTORIES.get(factory) is value.default_factory:
+                return {"$": "defaultdict", "f": factory, "v": pairs}
+        raise BadInput(f"{path} is a {type(value).__qualname__}; keep a plain dict in the state of a run")
+
+    def _other(self, value: Any, path: str) -> Tree | None:
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            kept = np.ascontiguousarray(value)
+            raw = torch.from_numpy(kept.reshape(-1).view(np.uint8).copy())
+            return {"$": "array", "n": self.name(raw, path), "t": kept.dtype.str, "s": list(value.shape)}
+        if isinstance(value, np.generic):
+            return {"$": "scalar", "t": value.dtype.str, "v": base64.b64encode(value.tobytes()).decode()}
+        if type(value) in (tuple, set, frozenset, deque, torch.Size):
+            items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
+            node = {"$": type(value).__name__, "v": self.tree(items, path)}
+            if type(value) is deque:
+                node["m"] = value.maxlen
+            return node
+        if isinstance(value, torch.dtype | torch.device):
+            return {"$": type(value).__name__, "v": str(value)}
+        if isinstance(value, bytes | bytearray):
+            return {"$": type(value).__name__, "v": base64.b64encode(value).decode()}
+        if isinstance(value, complex):
+            return {"$": "complex", "v": [self.tree(value.real, path), self.tree(value.imag, path)]}
+        if isinstance(value, Path):
+            return {"$": "path", "v": str(value)}
+        return None
+
+
+def pack(value: Any, path: str = "state") -> tuple[Tree, dict[str, torch.Tensor]]:
+    """Take a value apart into a JSON tree and named tensors (not copied yet)."""
+    packing = Packing()
+    return packing.tree(value, path), packing.tensors
+
+
+def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Put a packed value together again."""
+    if isinstance(tree, list):
+        return [unpack(item, tensors) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kind = tree.get("$")
+    if kind is None:
+        return {entry: unpack(item, tensors) for entry, item in tree.items()}
+    if kind == "tensor":
+        return _tensor_back(tree, tensors)
+    if kind == "array":
+        raw = tensors[tree["n"]].numpy().copy()
+        return raw.view(np.dtype(tree["t"])).reshape(tree["s"])
+    if kind == "scalar":
+        return np.frombuffer(base64.b64decode(tree["v"]), dtype=np.dtype(tree["t"]))[0]
+    body = tree["v"]
+    if kind in ("dict", "OrderedDict", "Counter", "defaultdict"):
+        pairs = [(unpack(entry, tensors), unpack(item, tensors)) for entry, item in body]
+        if kind == "defaultdict":
+            return defaultdict(_FACTORIES[tree["f"]], pairs)
+        return _MAPPINGS[kind](pairs)
+    if kind == "deque":
+        return deque(unpack(body, tensors), maxlen=tree["m"])
+    return _PLAIN[kind](unpack(body, tensors))
+
+
+def _counter(pairs: list[tuple[Any, int]]) -> Counter[Any]:
+    return Counter(dict(pairs))
+
+
+def _tensor_back(tree: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    source = tensors[tree["n"]]
+    value = source.clone()
+    if "s" in tree:
+        value = torch.empty_strided(source.shape, tree["s"], dtype=source.dtype).copy_(source)
+    value = value.to(tree.get("d", "cpu"))
+    mark = tree.get("g", 0)
+    if mark == 2:
+        return torch.nn.Parameter(value)
+    return value.requires_grad_() if mark else value
+
+
+_MAPPINGS: dict[str, Callable[[Any], Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": _counter}
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "Size": torch.Size,
+    "float": float,
+    "bytes": base64.b64decode,
+    "bytearray": lambda text: bytearray(base64.b64decode(text)),
+    "complex": lambda parts: complex(*parts),
+    "path": Path,
+    "device": torch.device,
+    "dtype": lambda text: getattr(torch, text.removeprefix("torch.")),
+}

@@ -1,0 +1,267 @@
+"""What a user tracks: how each kind of object is captured and put back, and what type of state it is.
+
+The types are those of every piece of state a training loop carries:
+
+=============  ====================================================  =====================================
+type           meaning                                               in a snapshot
+=============  ====================================================  =====================================
+constant       never changes after the start                         its digest at most
+recomputable   follows from other state                              nothing
+random         a generator                                           its whole state
+position       where the run stands in its data and its schedule     the numbers
+learned        parameters, buffers, moments, running statistics      every bit
+opaque         state of unknown meaning                              every bit that can be written
+=============  ====================================================  =====================================
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from abc import ABC, abstractmethod
+from collections import deque
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+import torch
+from akeso.errors import BadInput
+from akeso.replay import digests, generators
+from akeso.replay.state import pack
+
+
+class StateType(str, Enum):
+    """The type of a piece of state; see the table of this module."""
+
+    CONSTANT = "constant"
+    RECOMPUTABLE = "recomputable"
+    RANDOM = "random"
+    POSITION = "position"
+    LEARNED = "learned"
+    OPAQUE = "opaque"
+
+
+class Tracked(ABC):
+    """One tracked object: a live view of its state, and the way back."""
+
+    type: StateType = StateType.LEARNED
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.value = name, value
+
+    @abstractmethod
+    def capture(self) -> Any:
+        """Return the state as nested plain values and live tensors; nothing is copied."""
+
+    @abstractmethod
+    def restore(self, state: Any) -> None:
+        """Put the object into a captured state, in place."""
+
+
+class TrackedModule(Tracked):
+    """A module: parameters, buffers (those kept out of its state dict too), train mode, what is frozen."""
+
+    value: torch.nn.Module
+
+    def capture(self) -> Any:
+        state = dict(self.value.state_dict())
+        hidden = {name: buffer for name, buffer in self.value.named_buffers() if name not in state}
+        return {
+            "state": state,
+            "hidden": hidden,
+            "eval": [name for name, module in self.value.named_modules() if not module.training],
+            "frozen": [name for name, item in self.value.named_parameters() if not item.requires_grad],
+        }
+
+    def restore(self, state: Any) -> None:
+        whole = dict(state["state"])
+        own = self.value.state_dict()
+        missing, strange = sorted(set(whole) - set(own)), sorted(set(own) - set(whole))
+        lazy = any("Lazy" in type(module).__name__ for module in self.value.modules())
+        if (missing or strange) and not lazy:
+            raise BadInput(
+                f"{self.name} is another model than the one in the snapshot: it lacks {missing[:3]}, has "
+                f"{strange[:3]} "
+                "besides; build the model as the recorded script does"
+            )
+        self.value.load_state_dict(whole, strict=True)
+        buffers = dict(self.value.named_buffers())
+        with torch.no_grad():
+            for name, saved in state["hidden"].items():
+                buffers[name].copy_(saved)
+        evaluating, frozen = set(state["eval"]), set(state["frozen"])
+        for name, module in self.value.named_modules():
+            module.training = name not in evaluating
+        for name, item in self.value.named_parameters():
+            item.requires_grad_(name not in frozen)
+
+
+class TrackedOptimizer(Tracked):
+    """An optimizer: its state dict, and the parameters it steps that belong to no tracked module."""
+
+    value: torch.optim.Optimizer
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(name, value)
+        self.known: set[int] = set()
+
+    def _loose(self) -> list[torch.Tensor]:
+        return [
+            item
+            for group in self.value.param_groups
+            for item in group["params"]
+            if id(item) not in self.known
+        ]
+
+    def capture(self) -> Any:
+        return {"state": self.value.state_dict(), "parameters": self._loose()}
+
+    def restore(self, state: Any) -> None:
+        saved = state["state"]
+        self.value.load_state_dict(saved)
+        members = [item for group in self.value.param_groups for item in group["params"]]
+        for number, entries in saved["state"].items():
+            if not isinstance(number, int) or not isinstance(entries, dict):
+                continue
+            own = self.value.state[members[number]]
+            for entry, item in entries.items():
+                # load_state_dict casts moments to the type of their parameter; the bits must stay as they
+                # were.
+                if isinstance(item, torch.Tensor) and own[entry].dtype != item.dtype:
+                    own[entry] = item.to(own[entry].device)
+        with torch.no_grad():
+            for item, value in zip(self._loose(), state["parameters"], strict=True):
+                item.copy_(value)
+
+
+class TrackedStateDict(Tracked):
+    """Anything else that has ``state_dict`` and ``load_state_dict``: schedulers, scalers, averages."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(name, value)
+        if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            self.type = StateType.POSITION
+
+    def capture(self) -> Any:
+        return self.value.state_dict()
+
+    def restore(self, state: Any) -> None:
+        self.value.load_state_dict(state)
+
+
+class TrackedGenerator(Tracked):
+    """A private generator."""
+
+    type = StateType.RANDOM
+
+    def capture(self) -> Any:
+        return generators.private_state(self.value)
+
+    def restore(self, state: Any) -> None:
+        generators.restore_private(self.value, state)
+
+
+class TrackedPlain(Tracked):
+    """A tensor, an array or a container, restored in place so that every reference to it stays good."""
+
+    def capture(self) -> Any:
+        return self.value
+
+    def restore(self, state: Any) -> None:
+        put_back(self.value, state)
+
+
+class TrackedObject(Tracked):
+    """An object of a class of the user's, by its attributes; those that are code or tracked themselves "
+    "are left."""
+
+    type = StateType.OPAQUE
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(name, value)
+        self.known: set[int] = set()
+
+    def _parts(self) -> dict[str, Tracked]:
+        found = {}
+        for entry, item in vars(self.value).items():
+            if id(item) not in self.known and not isinstance(item, _CODE) and not _is_plain(item):
+                found[entry] = adopt(f"{self.name}.{entry}", item)
+        return found
+
+    def capture(self) -> Any:
+        parts = self._parts()
+        plain = {entry: item for entry, item in vars(self.value).items() if _is_plain(item)}
+        return {"plain": plain, "parts": {entry: part.capture() for entry, part in parts.items()}}
+
+    def restore(self, state: Any) -> None:
+        parts = self._parts()
+        for entry, item in state["parts"].items():
+            parts[entry].restore(item)
+        for entry, item in state["plain"].items():
+            setattr(self.value, entry, put_back(getattr(self.value, entry, None), item))
+
+
+_CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.device, torch.dtype)
+_PLAIN = (torch.Tensor, np.ndarray, dict, list, set, deque)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(
+        value, bool | int | float | complex | str | bytes | tuple | frozenset | _PLAIN
+    )
+
+
+def adopt(name: str, value: Any) -> Tracked:
+    """Choose how an object is tracked, or say why it cannot be."""
+    if isinstance(value, torch.nn.Module):
+        return TrackedModule(name, value)
+    if isinstance(value, torch.optim.Optimizer):
+        return TrackedOptimizer(name, value)
+    if generators.is_generator(value):
+        return TrackedGenerator(name, value)
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+        return TrackedStateDict(name, value)
+    if isinstance(value, _PLAIN):
+        return TrackedPlain(name, value)
+    if hasattr(value, "__dict__") and not isinstance(value, _CODE):
+        return TrackedObject(name, value)
+    raise BadInput(
+        f"run.track({name}=...) was given {value!r}, a {type(value).__name__}: a plain value is replaced, "
+        "not changed, "
+        f"so tracking it once sees nothing; keep it in run.state.{name}"
+    )
+
+
+def put_back(live: Any, saved: Any) -> Any:
+    """Return the saved value, put into the live object where that can be done in place."""
+    if isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor):
+        if live.shape == saved.shape and live.dtype == saved.dtype and live.device == saved.device:
+            with torch.no_grad():
+                return live.copy_(saved)
+        return saved
+    if isinstance(live, np.ndarray) and isinstance(saved, np.ndarray) and live.shape == saved.shape:
+        live[...] = saved
+        return live
+    if isinstance(live, dict) and isinstance(saved, dict):
+        merged = {entry: put_back(live.get(entry), item) for entry, item in saved.items()}
+        live.clear()
+        live.update(merged)
+        return live
+    if isinstance(live, list) and isinstance(saved, list):
+        known = live + [None] * len(saved)
+        live[:] = [put_back(old, item) for old, item in zip(known, saved, strict=False)]
+        return live
+    if isinstance(live, deque | set) and type(live) is type(saved):
+        live.clear()
+        live.extend(saved) if isinstance(live, deque) else live.update(saved)
+        return live
+    return saved
+
+
+def exact_digest(value: Any) -> str:
+    """Return the digest of a state as it would be written; code inside it does not count."""
+    tree, tensors = pack(value)
+    text = json.dumps(tree, sort_keys=True).encode()
+    return f"{zlib.crc32(text):08x}{digests.of_tensors(tensors[name] for name in sorted(tensors))}"
