@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import nn
-
 from akeso.torch.mailbox import Tag
+from torch import nn
 
 Items = list[tuple[Tag, torch.Tensor]]
 

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-
 from akeso.torch import inputs
 from akeso.torch.losses import from_graph
 from akeso.torch.mailbox import Delivery, Tag
@@ -100,10 +99,10 @@ class BatchReader:
                 {type(m).__name__ for _, m in self._names.modules() if isinstance(m, kinds)}
             )
             self._record.fact("mode_sensitive", self._sensitive)
-        if self._sensitive and passes.models and not any(model.training for model in passes.models):
-            if "mode" not in self._looks_said:
-                self._looks_said.add("mode")
-                self._record.event(step, "training-mode", training=False)
+        resting = bool(passes.models) and not any(model.training for model in passes.models)
+        if self._sensitive and resting and "mode" not in self._looks_said:
+            self._looks_said.add("mode")
+            self._record.event(step, "training-mode", training=False)
 
     def _spread(self, passes: Passes, step: int) -> None:
         if passes.broadcasts and "broadcast" not in self._looks_said:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
-
 from akeso.torch.losses import LossCall
 from akeso.torch.mailbox import Mailbox, Tag
 from akeso.torch.task import hits
@@ -86,12 +85,12 @@ class Phase:
             return
         if name in _COMPARES and len(args) > 1:
             kinds = self._kind(args[0]), self._kind(args[1])
-            if "class" in kinds and self._current is not None and isinstance(result, torch.Tensor):
-                if isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor):
-                    right = result.detach().sum()
-                    if name in ("ne", "__ne__"):
-                        right = result.numel() - right
-                    self._current.counted.append((right, result.numel()))
+            both = isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
+            if both and "class" in kinds and self._current is not None and isinstance(result, torch.Tensor):
+                right = result.detach().sum()
+                if name in ("ne", "__ne__"):
+                    right = result.numel() - right
+                self._current.counted.append((right, result.numel()))
             return
         first = args[0][0] if isinstance(args[0], list | tuple) and args[0] else args[0]
         kind = self._kind(first)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-
 from akeso.torch.naming import Names
 
 

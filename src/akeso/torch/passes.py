@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
+import torch
 from akeso.torch.activations import ACTIVATIONS, Sites, first_tensor, is_leaf
 from akeso.torch.losses import LOSSES, LossCall, broadcast_of, output_activation, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
+from torch import nn
 
 #: Differences in which a target of another shape would be spread over the prediction.
 _DIFFERENCES = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
@@ -107,12 +107,12 @@ class Passes:
     def _push(self) -> None:
         if self._mode is None:
             self._mode = _Mode(self._function)
-            self._mode.__enter__()
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _pop(self) -> None:
         # Modes are a stack: when the user has put one of his own on top, ours stays, idle, until he is done.
         if self._mode is not None and _get_current_function_mode() is self._mode:
-            self._mode.__exit__(None, None, None)
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._mode = None
 
     # hooks -------------------------------------------------------------------------------------------

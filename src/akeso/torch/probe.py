@@ -19,33 +19,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.journal import JournalWriter
 from akeso.torch import activations, gradients, inputs, inventory
 from akeso.torch.activations import Sites, first_tensor
+from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
-from akeso.torch.evaluation import Group, Phase
+from akeso.torch.evaluating import Evaluations
 from akeso.torch.gradients import StepReadings
 from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
+from akeso.torch.lossbook import LossBook
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.naming import Names, is_compiled
-from akeso.torch.nonfinite import Origin, locate
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 from akeso.torch.taps import Listener
+from torch import nn
 
 #: What a hook call costs, for the account: measured, about the same everywhere.
 _MODULE_CALL, _FUNCTION_CALL = 2.0e-6, 4.0e-6
 #: Backward passes without any optimizer step after which each of them is taken for a step.
 _BARE = 128
-#: Losses on a device are fetched when this many have gathered.
-_WAITING = 64
 
 
 class Probe(Listener):
@@ -77,18 +75,21 @@ class Probe(Listener):
         self._record = Record(self.history, journal)
         self._mailbox = Mailbox()
         self._sites = Sites()
+        self._batches = BatchReader(self._record, self._names)
+        self._evaluations = Evaluations(self._record, self._mailbox, self._batches)
+        self._alarms = Alarms(self._record, self._names, self._alarmed)
+        self._book = LossBook(self._record, self._mailbox, self.cadence, self._alarms.loss)
         self._passes = Passes(
             self._names,
             self._sites,
             adopt=adopt,
-            on_output=self._output,
-            on_function=self._function,
+            on_output=self._evaluations.output,
+            on_function=self._evaluations.function,
             on_error=self.failed,
         )
-        self._batches = BatchReader(self._record, self._names)
+        self._evaluations.passes = self._passes
         self._loose = LooseEnds(self._record, self._names)
         self._live = LiveVerdict(self.history, profile, on_finding, self.cadence) if on_finding else None
-        self._familiar = inputs.Familiar()
         self._optimizers: dict[int, int] = {}
         self._optimizer_facts: list[dict[str, object]] = []
         self._initial: Delivery = {}
@@ -96,8 +97,6 @@ class Probe(Listener):
         self._stepped: set[int] = set()
         self._active: set[int] = set()
         self._losses: list[float | torch.Tensor] = []
-        self._waiting: list[tuple[int, str, list[float | torch.Tensor]]] = []
-        self._loss_scopes: dict[int, str] = {}
         self._sampling = False
         self._read = False
         self._items: list[tuple[Tag, torch.Tensor]] = []
@@ -105,14 +104,8 @@ class Probe(Listener):
         self._readings: StepReadings | None = None
         self._scaled: tuple[Any, Any, Any] | None = None
         self._clip: tuple[str, float, torch.Tensor | None] | None = None
-        self._phase: Phase | None = None
-        self._evaluating = 0
-        self._loader: Any = None
         self._loader_news = False
-        self._nonfinite_seen = False
         self._own = 0.0
-        self._level: float | None = None
-        self._noise = 0.0
         self._last_advance = time.perf_counter()
         self._plain: list[float] = []
         self._evaluated_since = False
@@ -131,8 +124,8 @@ class Probe(Listener):
         tensor = first_tensor(loss)
         if tensor is None:
             return
-        if self._phase is not None:
-            self._end_phase(by_backward=True)
+        if self._evaluations.running:
+            self._end_evaluation(by_backward=True)
         if not self._losses:
             self._loose.first_backward()
         if self._loader_news:
@@ -143,7 +136,7 @@ class Probe(Listener):
         if tensor.device.type == "cpu" and tensor.numel() == 1:
             value = tensor.item()
             if not math.isfinite(value):
-                self._not_finite(tensor, value)
+                self._alarms.loss(value, self.step, tensor)
         else:
             with quiet():
                 value = tensor.detach() if tensor.dim() == 0 else tensor.detach().mean()
@@ -197,8 +190,7 @@ class Probe(Listener):
             return
         began = time.perf_counter()
         if self._losses:
-            scope = self._loss_scopes.setdefault(index, str(index) if self._loss_scopes else "")
-            self._waiting.append((self.step, scope, self._losses))
+            self._book.put(self.step, index, self._losses)
             self._losses = []
         if self._sampling:
             self._loose.after_sampled_step(index, optimizer, self.step)
@@ -257,7 +249,7 @@ class Probe(Listener):
             if name in plain:
                 whole[name] = plain[name]
         if "marks" in plain:
-            self._familiar.learn(plain["marks"])
+            self._evaluations.learn(plain["marks"])
         for signal, value in whole.items():
             readings.setdefault(signal, {})[""] = value
         if isinstance(rate, int | float):
@@ -265,14 +257,14 @@ class Probe(Listener):
         self._record.readings(step, readings)
         if self._sites.kinds:
             self._record.fact("activations", dict(self._sites.kinds))
-        self._look_for_nonfinite(step, readings)
+        self._alarms.readings(step, readings)
 
     # steps -------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         """The step is over; everything after this belongs to the next one."""
         now = time.perf_counter()
-        self._flush(force=self._sampling or len(self._waiting) >= _WAITING)
+        self._book.flush(force=self._sampling)
         if self._sampling:
             self._passes.end()
             self._count_cost(now)
@@ -291,10 +283,10 @@ class Probe(Listener):
         """No optimizer has ever stepped: the script updates its weights by itself, once per backward pass."""
         self._record.fact("optimizers", [])
         for value in self._losses:
-            self._waiting.append((self.step, "", [value]))
+            self._book.put(self.step, 0, [value])
             self.step += 1
         self._losses = []
-        self._flush(force=True)
+        self._book.flush(force=True)
 
     def _count_cost(self, now: float) -> None:
         cost = self._own + self._hook_cost()
@@ -318,58 +310,8 @@ class Probe(Listener):
         if self._sampling:
             self._own = 0.0
             self._passes.begin(reading=True)
-        elif self._passes.open and not self._evaluating:
+        elif self._passes.open and not self._evaluations.inside:
             self._passes.end()
-
-    def _flush(self, *, force: bool) -> None:
-        """Put finished losses into the record; those on a device only when it is worth a copy."""
-        if not self._waiting:
-            return
-        if any(isinstance(value, torch.Tensor) for value in self._waiting[-1][2]):
-            if force:
-                self._fetch()
-            return
-        for step, scope, values in self._waiting:
-            self._loss(step, scope, values)  # type: ignore[arg-type]
-        self._waiting.clear()
-
-    def _fetch(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        items: list[tuple[Tag, torch.Tensor]] = [
-            ((i, j), value.float() if isinstance(value, torch.Tensor) else torch.tensor(value))
-            for i, (_, _, values) in enumerate(waiting)
-            for j, value in enumerate(values)
-        ]
-
-        def receive(delivery: Delivery) -> None:
-            for i, (step, scope, values) in enumerate(waiting):
-                numbers = [delivery[i, j] for j in range(len(values))]
-                self._loss(step, scope, numbers)
-                for number in numbers:
-                    if not math.isfinite(number):
-                        self._not_finite(None, number, step)
-
-        with quiet():
-            self._mailbox.post(items, receive)
-
-    def _loss(self, step: int, scope: str, values: list[float]) -> None:
-        value = sum(values) / len(values)
-        self._record.readings(step, {"loss": {scope: value}})
-        if len(values) > 1:
-            self._record.fact("micro_batches", len(values))
-        if scope == "" and math.isfinite(value):
-            self._feel(step, value)
-
-    def _feel(self, step: int, value: float) -> None:
-        """Look closer when the loss jumps out of its own noise."""
-        if self._level is not None:
-            gap = abs(value - self._level)
-            if step > 20 and gap > 8 * self._noise:
-                self.cadence.stir(step)
-            self._noise = gap if self._noise == 0.0 else 0.95 * self._noise + 0.05 * gap
-            self._level += 0.1 * (value - self._level)
-        else:
-            self._level = value
 
     # optimizers and layers ---------------------------------------------------------------------------
 
@@ -424,112 +366,36 @@ class Probe(Listener):
     # evaluation --------------------------------------------------------------------------------------
 
     def gradients_off(self) -> None:
-        """The script has entered ``no_grad``: what follows may be an evaluation."""
-        self._evaluating += 1
-        self._open_evaluation()
+        """The script has entered ``no_grad``."""
+        self._evaluated_since = True
+        self._evaluations.gradients_off(self.step)
 
     def gradients_on(self) -> None:
         """The script has left it; the phase stays open until training goes on."""
-        self._evaluating = max(self._evaluating - 1, 0)
-        if not self._evaluating:
-            self._resume_training()
+        if self._evaluations.gradients_on():
+            self._resume()
 
     def mode_set(self, module: nn.Module, training: bool) -> None:
         """A model was switched to training or evaluation."""
         if self._names.module(module) is None and not self._adopt:
             return
-        if training:
-            if self._phase is not None and not self._evaluating:
-                self._end_phase(by_backward=False)
-        else:
-            self._open_evaluation()
+        if not training:
+            self._evaluated_since = True
+            self._evaluations.open(self.step)
+        elif self._evaluations.running and not self._evaluations.inside:
+            self._end_evaluation(by_backward=False)
+            self._resume()
 
-    def _open_evaluation(self) -> None:
-        if self._phase is None:
-            self._phase = Phase(max(self.step - 1, 0))
-        self._evaluated_since = True
-        if not self._passes.open or self._passes.reading:
-            self._passes.begin(reading=False)
-
-    def _resume_training(self) -> None:
+    def _resume(self) -> None:
+        """See the training again as far as it is to be seen."""
         if self._sampling and not self._read:
             self._passes.begin(reading=True)
         else:
             self._passes.end()
 
-    def _end_phase(self, *, by_backward: bool) -> None:
-        phase, self._phase = self._phase, None
-        self._evaluating = 0
+    def _end_evaluation(self, *, by_backward: bool) -> None:
         self.cadence.spend(self._hook_cost())
-        if phase is not None:
-            kept = {
-                key: group
-                for key, group in phase.groups.items()
-                if not (by_backward and group.gradients and group.batches == 1)
-            }
-            phase.groups = kept
-            with quiet():
-                phase.close(self._mailbox, lambda *found: self._evaluated(phase.step, *found))
-        if not by_backward or self._passes.open:
-            # a pass that was followed without being read is not read half-way
-            if self._sampling and not self._read and not by_backward:
-                self._passes.begin(reading=True)
-            elif not by_backward:
-                self._passes.end()
-
-    def _evaluated(
-        self, step: int, key: Any, group: Group, loss: float | None, accuracy: float | None
-    ) -> None:
-        overlap = group.seen_before / group.marks if group.marks else 0.0
-        familiar = group.seen_before > 2 and overlap > 0.05
-        self._record.event(
-            step, "evaluation", "training-data" if familiar else "",
-            samples=group.samples, batches=group.batches, loss=loss, accuracy=accuracy, seen=overlap,
-            training_mode=group.training_mode, grad=group.gradients,
-        )  # fmt: skip
-        suffix = "train_eval_" if familiar else "val_"
-        if not familiar:
-            self._record.fact("val_size", group.samples)
-        values = {}
-        if loss is not None:
-            values[f"{suffix}loss"] = {"": loss}
-        if accuracy is not None:
-            values[f"{suffix}accuracy"] = {"": accuracy}
-        self._record.readings(step, values)
-
-    def _output(self, module: nn.Module, tensor: torch.Tensor, given: torch.Tensor | None) -> None:
-        """A model has run to its end."""
-        if self._passes.reading or self._phase is None:
-            return
-        rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
-        loader = id(self._loader) if self._loader is not None else 0
-        seen = (0, 0)
-        marks = (
-            inputs.marks_of(given)
-            if given is not None and sum(g.batches for g in self._phase.groups.values()) < 4
-            else None
-        )
-        if marks is not None:
-            listed = marks.tolist()
-            seen = (self._familiar.count(listed), len(listed))
-        familiar = seen[0] > 2 and seen[0] > 0.05 * seen[1]
-        key = (loader, familiar) if marks is not None else self._phase_key(loader)
-        self._phase.output(tensor, key, rows, module.training, seen)
-
-    def _phase_key(self, loader: int) -> tuple[int, bool]:
-        assert self._phase is not None
-        same = [key for key in self._phase.groups if key[0] == loader]
-        return same[-1] if same else (loader, False)
-
-    def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """The script has called a torch function outside of any model."""
-        phase = self._phase
-        if phase is None or self._passes.reading:
-            return
-        if self._passes.calls:
-            phase.loss(self._passes.calls.pop(), self._batches.target_kind)
-        else:
-            phase.called(name, args, result)
+        self._evaluations.end(by_backward=by_backward)
 
     # odds and ends -----------------------------------------------------------------------------------
 
@@ -546,17 +412,18 @@ class Probe(Listener):
 
     def loader_started(self, loader: Any) -> None:
         """A pass over a data set begins; whether for training shows at the next backward."""
-        self._loader, self._loader_news = loader, True
+        self._evaluations.loader, self._loader_news = loader, True
 
     def _epoch(self) -> None:
         self._loader_news = False
+        loader = self._evaluations.loader
         facts: dict[str, Any] = {}
         try:
-            facts["batches"] = len(self._loader)
-            facts["samples"] = len(self._loader.dataset)
+            facts["batches"] = len(loader)
+            facts["samples"] = len(loader.dataset)
         except (TypeError, AttributeError):  # an iterable data set has no length
             pass
-        facts["batch_size"] = getattr(self._loader, "batch_size", None)
+        facts["batch_size"] = getattr(loader, "batch_size", None)
         if "samples" in facts:
             self._record.fact("dataset_size", facts["samples"])
         self._record.event(self.step, "epoch", **facts)
@@ -573,47 +440,11 @@ class Probe(Listener):
             self._passes.forbidden = True
             self._record.fact("compiled", True)
 
-    def _not_finite(self, loss: torch.Tensor | None, value: float, step: int | None = None) -> None:
-        if self._nonfinite_seen:
-            return
-        self._nonfinite_seen = True
-        origin = Origin("loss", "")
-        if loss is not None:
-            with quiet():
-                origin = locate(loss, self._names)
-        self._record.event(
-            self.step if step is None else step, "non-finite", origin.module,
-            what=origin.what, module=origin.module, operation=origin.operation,
-            value="nan" if math.isnan(value) else "inf", loss=True,
-        )  # fmt: skip
+    def _alarmed(self) -> None:
+        """Something is not finite: look closely, judge at once."""
         self.cadence.stir(self.step)
         if self._live is not None:
             self._live.hurry()
-
-    def _look_for_nonfinite(self, step: int, readings: dict[str, dict[str, float]]) -> None:
-        for signal, what in (
-            ("act_nonfinite", "activation"),
-            ("grad_l2", "gradient"),
-            ("weight_l2", "weight"),
-        ):
-            if what in self._said:
-                continue
-            bad = [
-                scope
-                for scope, value in readings.get(signal, {}).items()
-                if (value > 0 if signal == "act_nonfinite" else not math.isfinite(value))
-            ]
-            if bad:
-                self._said.add(what)
-                # gradients run backwards: the last layer that has one is where it began
-                scope = bad[-1] if what == "gradient" else bad[0]
-                module = scope if what == "activation" else scope.rpartition(".")[0] or scope
-                self._record.event(
-                    step, "non-finite", module, what=what, module=module, value="nan", loss=False
-                )
-                self.cadence.stir(self.step)
-                if self._live is not None:
-                    self._live.hurry()
 
     def failed(self, where: str, error: Exception) -> None:
         """Something in akeso went wrong: that part is switched off, which is said once."""
@@ -626,7 +457,7 @@ class Probe(Listener):
 
     def catch_up(self) -> None:
         """Bring everything that is under way into the history."""
-        self._flush(force=True)
+        self._book.flush(force=True)
         self._mailbox.collect(wait=True)
 
     def close(self) -> None:
@@ -636,9 +467,7 @@ class Probe(Listener):
         self._closed = True
         self._passes.end()
         try:
-            if self._phase is not None:
-                self._end_phase(by_backward=False)
-                self._passes.end()
+            self._end_evaluation(by_backward=False)
             if self._losses and not self._optimizers:
                 self._spread_losses()
             self.catch_up()

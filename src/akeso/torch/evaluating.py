@@ -1,0 +1,125 @@
+"""When a script evaluates, what it evaluates on, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from akeso.torch import inputs
+from akeso.torch.batch import BatchReader
+from akeso.torch.evaluation import Group, Phase
+from akeso.torch.mailbox import Mailbox
+from akeso.torch.passes import Passes
+from akeso.torch.quiet import quiet
+from akeso.torch.record import Record
+from torch import nn
+
+#: Batches of a phase whose samples are compared with those seen in training.
+_COMPARED = 4
+
+
+class Evaluations:
+    """Follows the evaluation phases of a script from their opening to their readings."""
+
+    def __init__(self, record: Record, mailbox: Mailbox, batches: BatchReader) -> None:
+        self._record, self._mailbox, self._batches = record, mailbox, batches
+        self._familiar = inputs.Familiar()
+        self._phase: Phase | None = None
+        self._off = 0  # how deep inside no_grad the script is
+        self.passes: Passes | None = None  # set once the passes know us
+        self.loader: Any = None
+
+    def learn(self, marks: list[float]) -> None:
+        """These samples were trained on."""
+        self._familiar.learn(marks)
+
+    @property
+    def running(self) -> bool:
+        """Whether a phase is open."""
+        return self._phase is not None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the script is inside ``no_grad`` right now."""
+        return self._off > 0
+
+    def gradients_off(self, step: int) -> None:
+        """The script has entered ``no_grad``: what follows may be an evaluation."""
+        self._off += 1
+        self.open(step)
+
+    def gradients_on(self) -> bool:
+        """The script has left it; ``True`` when it has left it for good."""
+        self._off = max(self._off - 1, 0)
+        return self._off == 0
+
+    def open(self, step: int) -> None:
+        """A phase begins, after ``step`` finished steps."""
+        if self._phase is None:
+            self._phase = Phase(max(step - 1, 0))
+        if self.passes is not None and (not self.passes.open or self.passes.reading):
+            self.passes.begin(reading=False)
+
+    def end(self, *, by_backward: bool) -> None:
+        """The phase is over: training goes on, or the run ends."""
+        phase, self._phase = self._phase, None
+        self._off = 0
+        if phase is None:
+            return
+        # A single pass with gradients that is followed by backward was training in evaluation mode.
+        phase.groups = {
+            key: group
+            for key, group in phase.groups.items()
+            if not (by_backward and group.gradients and group.batches == 1)
+        }
+        with quiet():
+            phase.close(self._mailbox, lambda *found: self._ended(phase.step, *found))
+
+    def _ended(self, step: int, key: Any, group: Group, loss: float | None, accuracy: float | None) -> None:
+        overlap = group.seen_before / group.marks if group.marks else 0.0
+        familiar = _is_familiar(group.seen_before, group.marks)
+        self._record.event(
+            step, "evaluation", "training-data" if familiar else "",
+            samples=group.samples, batches=group.batches, loss=loss, accuracy=accuracy, seen=overlap,
+            training_mode=group.training_mode, grad=group.gradients,
+        )  # fmt: skip
+        prefix = "train_eval_" if familiar else "val_"
+        if not familiar:
+            self._record.fact("val_size", group.samples)
+        values = {}
+        if loss is not None:
+            values[f"{prefix}loss"] = {"": loss}
+        if accuracy is not None:
+            values[f"{prefix}accuracy"] = {"": accuracy}
+        self._record.readings(step, values)
+
+    def output(self, module: nn.Module, tensor: torch.Tensor, given: torch.Tensor | None) -> None:
+        """A model has run to its end."""
+        phase = self._phase
+        if phase is None:
+            return
+        rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
+        loader = id(self.loader) if self.loader is not None else 0
+        compared = sum(group.batches for group in phase.groups.values()) < _COMPARED
+        marks = inputs.marks_of(given) if given is not None and compared else None
+        if marks is None:
+            same = [key for key in phase.groups if key[0] == loader]
+            phase.output(tensor, same[-1] if same else (loader, False), rows, module.training, (0, 0))
+            return
+        listed = marks.tolist()
+        seen = (self._familiar.count(listed), len(listed))
+        phase.output(tensor, (loader, _is_familiar(*seen)), rows, module.training, seen)
+
+    def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """The script has called a torch function outside of any model."""
+        if self._phase is None or self.passes is None:
+            return
+        if self.passes.calls:
+            self._phase.loss(self.passes.calls.pop(), self._batches.target_kind)
+        else:
+            self._phase.called(name, args, result)
+
+
+def _is_familiar(seen: int, of: int) -> bool:
+    """Whether so many known samples can only mean that the script evaluates on its training data."""
+    return seen > 2 and seen > 0.05 * of
