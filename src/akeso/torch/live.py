@@ -31,10 +31,13 @@ class LiveVerdict:
         self._spent = self._cost = 0.0
         self._next = 16
         self._told: set[str] = set()
+        self._suspected: set[str] = set()
+        self._hurried = False
 
     def hurry(self) -> None:
         """Something happened that cannot wait."""
         self._next = 0
+        self._hurried = True
 
     def look(self, step: int) -> None:
         """Examine if it is time and the time is there."""
@@ -48,7 +51,12 @@ class LiveVerdict:
         self._cost = time.perf_counter() - began
         self._spent += self._cost
         self._cadence.spend(self._cost)
-        for diagnosis in verdict.diagnoses:
-            if diagnosis.severity != "info" and diagnosis.problem not in self._told:
+        found = [diagnosis for diagnosis in verdict.diagnoses if diagnosis.severity != "info"]
+        for diagnosis in found:
+            # What one look suspects the next must confirm, unless it is beyond doubt.
+            sure = self._hurried or diagnosis.problem in self._suspected
+            if sure and diagnosis.problem not in self._told:
                 self._told.add(diagnosis.problem)
                 self._tell(diagnosis)
+        self._suspected = {diagnosis.problem for diagnosis in found}
+        self._hurried = False
