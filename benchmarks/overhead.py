@@ -19,9 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 Step = Callable[[], Any]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from akeso.torch.mailbox import Tag
 from torch import nn
+
+from akeso.torch.mailbox import Tag
 
 Items = list[tuple[Tag, torch.Tensor]]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import torch
+
 from akeso.torch.naming import Names
 from akeso.torch.nonfinite import Origin, locate
 from akeso.torch.quiet import quiet

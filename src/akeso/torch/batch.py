@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+
 from akeso.torch import inputs
 from akeso.torch.losses import from_graph
 from akeso.torch.mailbox import Delivery, Tag

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
+
 from akeso.torch import inputs
 from akeso.torch.batch import BatchReader
 from akeso.torch.evaluation import Group, Phase
@@ -12,7 +14,6 @@ from akeso.torch.mailbox import Mailbox
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
-from torch import nn
 
 #: Batches of a phase whose samples are compared with those seen in training.
 _COMPARED = 4

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+
 from akeso.torch.losses import LossCall
 from akeso.torch.mailbox import Mailbox, Tag
 from akeso.torch.task import hits

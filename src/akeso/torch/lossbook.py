@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
+
 from akeso.torch.cadence import Cadence
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.quiet import quiet

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
-import torch
 from akeso.torch.activations import ACTIVATIONS, Sites, first_tensor, is_leaf
 from akeso.torch.losses import LOSSES, LossCall, broadcast_of, output_activation, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
-from torch import nn
 
 #: Differences in which a target of another shape would be spread over the prediction.
 _DIFFERENCES = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})

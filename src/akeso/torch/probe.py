@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.journal import JournalWriter
@@ -38,7 +40,6 @@ from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 from akeso.torch.taps import Listener
-from torch import nn
 
 #: What a hook call costs, for the account: measured, about the same everywhere.
 _MODULE_CALL, _FUNCTION_CALL = 2.0e-6, 4.0e-6

@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.nn.modules import module as _module
 from torch.optim import optimizer as _optimizer
 from torch.utils.data import DataLoader
-
-import torch
 
 
 class Listener:

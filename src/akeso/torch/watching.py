@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch import nn
+
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.examination import Examination, examine
@@ -19,7 +21,6 @@ from akeso.torch.naming import is_compiled
 from akeso.torch.probe import Probe
 from akeso.torch.record import Record
 from akeso.torch.taps import TAPS
-from torch import nn
 
 Models = nn.Module | Iterable[nn.Module]
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
