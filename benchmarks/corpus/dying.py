@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
+from torch import nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
-from torch import nn
 
 _P = "dying-relu"
 _INIT = ("poor-initialisation",)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Parts, sick
-from torch import Tensor, nn
 
 _P = "exploding-gradient"
 _ALSO = ("poor-initialisation", "non-finite")
@@ -36,9 +36,10 @@ class _Exponential(nn.Module):
 @sick("circle-exponential-5", _P, dataset="circle", style="slices", also=("non-finite",))
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
-        return m.mlp([2] + [5] * 5 + [2], nn.ELU if fixed else _Exponential)
+        net = m.mlp([2] + [8] * 4 + [2], nn.Tanh if fixed else _Exponential)
+        return m.initialised(net, m.xavier) if fixed else net
 
-    return _ce(model, sets.circle(), m.sgd(0.05, 0.9), 128, 120)
+    return _ce(model, sets.circle(), m.sgd(0.05, 0.9), 32, 50)
 
 
 @sick("circle-linear-growth", _P, dataset="circle", style="steps", also=_ALSO)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import torch
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import healthy_loop, r2
-from torch import Tensor, nn
 
 
 @healthy_loop("well-autoencoder-dense", dataset="mnist", metric="r2", expect=0.4)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
 from benchmarks import data
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import accuracy, healthy_loop, r2
-from torch import Tensor, nn
 
 
 def _characters(count: int = 60_000) -> tuple[Tensor, int]:
@@ -227,6 +227,7 @@ def _(seed: int) -> float:
     rates = torch.tensor(data.exchange_rate()[:2500, :1])
     rates = (rates - rates.mean()) / rates.std()
     windows = rates[:, 0].unfold(0, 31, 1)
+    windows = windows[torch.randperm(len(windows), generator=torch.Generator().manual_seed(0))]
     x, y = windows[:, :30], windows[:, 30:]
     net = m.mlp([30, 32, 1], nn.Tanh)
     opt = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)

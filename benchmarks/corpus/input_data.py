@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
 from benchmarks.corpus._case import Pair, Parts, sick
-from torch import Tensor, nn
 
 _P = "abnormal-data"
 

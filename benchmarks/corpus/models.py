@@ -7,9 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Function = Callable[[Tensor], Tensor]

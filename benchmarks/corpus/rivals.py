@@ -35,9 +35,8 @@ class _Attached:
         self.loss: float | None = None
 
     def before_forward(self, module: Any, inputs: Any) -> None:
-        from torchmortem import Autopsy
-
         import torch
+        from torchmortem import Autopsy
 
         self.depth += 1
         if self.depth > 1 or not torch.is_grad_enabled():
@@ -61,10 +60,9 @@ class _Attached:
 @contextlib.contextmanager
 def autopsied() -> Iterator[list[dict[str, str]]]:
     """Let torchmortem follow all that is trained inside; the list holds its findings afterwards."""
+    import torch
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    import torch
 
     state, findings = _Attached(), []
     first_init, first_backward = torch.optim.Optimizer.__init__, torch.Tensor.backward

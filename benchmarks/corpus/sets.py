@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-
 import torch
+from torch import Tensor
+
 from benchmarks import data
 from benchmarks.corpus._case import Pair
-from torch import Tensor
 
 
 def _pair(x: data.Array, y: data.Array, count: int) -> tuple[np.ndarray, Tensor]:  # type: ignore[type-arg]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import torch
 from benchmarks.corpus._case import Parts
 
 
