@@ -70,6 +70,7 @@ def resume(folder: Path, allow: bool = False) -> int:
 
 def outlook(folder: Path) -> dict[str, Any]:
     """Return from which step a run would go on, and which snapshots would be passed over."""
+    run_folder.read(folder)
     info, passed = snapshot.newest_whole(folder)
     return {
         "step": info.step if info else 0,
