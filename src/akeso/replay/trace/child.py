@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import random
-import runpy
 import sys
 import traceback
+import types
 import warnings
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from akeso.replay.trace.files import FileWatch
 from akeso.replay.trace.job import OUTPUT, STATUS, Job, Status
 from akeso.replay.trace.lines import is_own, own_line
 from akeso.replay.trace.recorder import EVENTS, Enough, Recorder
+from akeso.replay.trace.runs import follow
 from akeso.replay.trace.unseeded import Unseeded
 
 
@@ -30,6 +33,9 @@ def main(paths: list[str]) -> None:
         for job in jobs:
             run(job)
         return
+    # The first optimizer of a process loads it; loaded here, it is loaded once.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._dynamo")
     for job in jobs:
         child = os.fork()
         if child == 0:
@@ -59,6 +65,7 @@ def run(job: Job) -> None:
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     sys.argv = [job.script, *job.arguments]
+    sys.orig_argv = [sys.executable, *sys.argv]
     sys.path[0] = str(Path(job.script).resolve().parent)
     fixed = set(job.fixed)
     if job.seed is not None:
@@ -74,7 +81,7 @@ def run(job: Job) -> None:
         seed=job.seed,
         command={"script": job.script, "arguments": list(job.arguments), "cwd": job.cwd or os.getcwd()},
         stop_after=job.steps,
-        trace=job.trace,
+        trace=None if job.trace_run else job.trace,
         entropy=entropy,
         workers=job.workers,
     )
@@ -84,12 +91,14 @@ def run(job: Job) -> None:
         unseeded.start()
     files.start()
     recorder.start()
+    if job.trace_run and job.trace is not None:
+        follow(recorder, job.trace)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         places = _Places()
         warnings.showwarning = places  # type: ignore[assignment]
         try:
-            runpy.run_path(job.script, run_name="__main__")
+            _execute(job)
         except Enough:
             enough = True
         except SystemExit as leaving:
@@ -113,6 +122,17 @@ def run(job: Job) -> None:
         facts=_facts(),
     )
     (folder / STATUS).write_bytes(msgspec.json.encode(found))
+
+
+def _execute(job: Job) -> None:
+    """Run the script as ``__main__``; its text may come from a copy, its name and folder are the script's
+    own.
+    """
+    source = Path(job.source or job.script).read_bytes()
+    program = types.ModuleType("__main__")
+    program.__dict__.update(__file__=job.script, __builtins__=__builtins__)
+    sys.modules["__main__"] = program
+    exec(compile(source, job.script, "exec"), program.__dict__)
 
 
 class _Places:

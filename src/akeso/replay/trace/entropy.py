@@ -63,8 +63,8 @@ class Entropy:
     Args:
         events: File that events are appended to, one per kind and line; loader workers write to it as well.
         seed: Seed for what is made to repeat.
-        fixed: Kinds that are made to repeat: ``generator``, ``entropy``, ``time``, or ``kind@file:line``
-            for one line alone; and ``folder``, which hands out the entries of folders in reversed order instead.
+        fixed: Kinds made to repeat: ``generator``, ``entropy``, ``time``; or ``kind@file:line`` for one line
+            alone; and ``folder``, which hands out the entries of folders in reversed order instead.
     """
 
     def __init__(self, events: Path | None = None, *, seed: int = 0, fixed: Iterable[str] = ()) -> None:

@@ -22,12 +22,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Where journal, events, trace and output go."""
     script: str
     arguments: tuple[str, ...] = ()
+    source: str = ""
+    """A copy of the script to run in its place, as it was when the run was recorded."""
     cwd: str = ""
     seed: int | None = None
     """Prepare the process with this seed, as ``akeso run --deterministic`` does; None runs it as it is."""
     steps: int | None = None
     """End the program after this many optimizer steps."""
     trace: int | None = None
+    trace_run: bool = False
+    """Count steps as ``akeso.replay.Run`` does: by ``run.step``, from the snapshot it begins with."""
     fixed: tuple[str, ...] = ()
     """Sources that are made to repeat; see :class:`akeso.replay.trace.entropy.Entropy`."""
     threads: int | None = None

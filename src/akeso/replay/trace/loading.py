@@ -23,12 +23,18 @@ class Loading:
 
     Args:
         opened: Called with the settings of a loader when it begins to be iterated over.
+        fetching: Called with True when a loader begins to prepare a batch, with False when it has it.
         workers: Added to the number of workers of every loader that does not hand over its own generator
             state to them; a perturbation for audits.
     """
 
-    def __init__(self, opened: Callable[[dict[str, Any]], None], workers: int = 0) -> None:
-        self._opened = opened
+    def __init__(
+        self,
+        opened: Callable[[dict[str, Any]], None],
+        fetching: Callable[[bool], None] = lambda inside: None,
+        workers: int = 0,
+    ) -> None:
+        self._opened, self._fetching = opened, fetching
         self._extra = workers
         self._asked: WeakKeyDictionary[Any, deque[Any]] = WeakKeyDictionary()
         self._original: tuple[Any, Any, Any] | None = None
@@ -52,7 +58,11 @@ class Loading:
             return found
 
         def next_batch(iterator: Any) -> Any:
-            batch = following(iterator)
+            self._fetching(True)
+            try:
+                batch = following(iterator)
+            finally:
+                self._fetching(False)
             asked = self._asked.get(iterator)
             if asked:
                 self.orders.append(asked.popleft())

@@ -15,8 +15,8 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     """The operator, such as ``aten.addmm.default``."""
     phase: str
-    """``data``, ``forward``, ``backward``, ``gradient`` (between backward and the optimizer),
-    ``optimizer``.
+    """``data`` (inside a loader), ``forward``, ``backward``, ``gradient`` (after the backward pass),
+    ``optimizer``, or ``between``.
     """
     module: str = ""
     """Path of the module whose forward (or its backward) runs, such as ``Net.encoder.0``."""

@@ -9,6 +9,7 @@ parameters), ``settings`` (optimizers and loaders, whenever they change).
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from akeso.replay.trace.modules import ModuleStack
 from akeso.replay.trace.operation import write_trace
 from akeso.replay.trace.tracer import Tracer
 
-EVENTS, TRACE, SAMPLES = "events.jsonl", "trace.jsonl", "samples.json"
+EVENTS, TRACE, SCRIPT = "events.jsonl", "trace.jsonl", "script.py.txt"
 
 
 class Enough(BaseException):
@@ -64,13 +65,13 @@ class Recorder:
         self._stop_after, self._trace_step = stop_after, trace
         self._entropy = entropy
         self.steps = 0
-        self._phase = "data"
+        self._phase = "between"
         self._losses: list[str] = []
         self._gradient: str | None = None
         self._settings: dict[str, Any] = {}
         self._stack = ModuleStack(entered=self._entered)
         self._models = Models(self._stack)
-        self._loading = Loading(self._loader_opened, workers)
+        self._loading = Loading(self._loader_opened, self._fetching, workers)
         self._inputs: list[torch.Tensor] = []
         self._tracer: Tracer | None = None
         self._undo: list[Callable[[], None]] = []
@@ -88,8 +89,12 @@ class Recorder:
             "fingerprint": _fingerprint(),
             "code": fingerprint.code(Path(script) if script else None),
             "generators": _generator_digests(),
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),
         }
         self._journal.append("begin", body)
+        if script and Path(script).exists():
+            # Kept beside the digests: the script may be edited before somebody asks what it did.
+            (self.folder / SCRIPT).write_bytes(Path(script).read_bytes())
         before = register_optimizer_step_pre_hook(self._before_step)
         after = register_optimizer_step_post_hook(self._after_step)
         self._undo = [before.remove, after.remove, self._stack.stop, self._loading.stop]
@@ -97,12 +102,12 @@ class Recorder:
         self._loading.start()
         self._wrap_backward()
         if self._trace_step == 1:
-            self._begin_trace()
+            self.begin_trace()
         return self
 
     def close(self) -> None:
         """Remove every hook and close the journal."""
-        self._end_trace()
+        self.end_trace()
         for undo in reversed(self._undo):
             undo()
         self._undo = []
@@ -141,15 +146,21 @@ class Recorder:
             # An input that carries a gradient comes from another model, not from the data.
             self._inputs += [a for a in given if isinstance(a, torch.Tensor) and not a.requires_grad]
 
+    def _fetching(self, inside: bool) -> None:
+        self._phase = "data" if inside else "between"
+
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._phase = "optimizer"
         self._models.note_initial(self._write)
         self._gradient = str(digests.of_tensors(p.grad for p in _parameters(optimizer)))
         self._note_settings(optimizer)
+        if self.steps == 0:
+            # Once more: scripts set threads and precision by themselves before they begin to train.
+            self._write("fingerprint", {"fingerprint": _fingerprint()})
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
-        self._end_trace()
+        self.end_trace()
         batches, orders = self._loading.take()
         line: dict[str, Any] = {
             "step": self.steps,
@@ -171,21 +182,23 @@ class Recorder:
             self._write("samples", {"batches": [sample_digests(b) for b in batches or [self._inputs]]})
             self._write("orders", {"orders": [_plain(order) for order in orders]})
         self._losses, self._inputs, self._gradient = [], [], None
-        self._phase = "data"
+        self._phase = "between"
         if self._entropy is not None:
             self._entropy.training = True
         if self._stop_after is not None and self.steps >= self._stop_after:
             raise Enough
         if self._trace_step == self.steps + 1:
-            self._begin_trace()
+            self.begin_trace()
 
-    def _begin_trace(self) -> None:
+    def begin_trace(self) -> None:
+        """Write down operations from here on."""
         self._tracer = Tracer(
             phase=lambda: self._phase, module=lambda: self._stack.path, names=self._stack.tensor_names
         )
         self._tracer.__enter__()  # type: ignore[no-untyped-call]
 
-    def _end_trace(self) -> None:
+    def end_trace(self) -> None:
+        """Write the operations to the run folder; nothing when none were asked for."""
         if self._tracer is not None:
             tracer, self._tracer = self._tracer, None
             tracer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
