@@ -50,7 +50,7 @@ class NonFinite(Detector):
         )
 
     def _counts(self, history: History, event: Event) -> bool:
-        """Gradient overflow under loss scaling is how the scaler finds its scale; masks may hold infinities."""
+        """Overflowing gradients are how a loss scaler finds its scale; masks may hold infinities."""
         what = event.data.get("what")
         if what in ("loss", "weight"):
             return True
@@ -141,18 +141,22 @@ class ParametersNotTrained(Detector):
         suffers = stand.suffers(self.remaining)
         for reason, events in groups.items():
             names = [event.scope for event in events]
+            used = [name for name in names if reason != "unused" and _used(history, name)]
             severity: Severity = "info"
-            if reason == "no-grad" or (reason == "not-in-optimizer" and suffers):
-                severity = "error" if suffers else "warning"
+            if used and suffers:
+                severity = "error"
+            elif any(_fresh(history, name) for name in used):
+                severity = "warning"
+            shown = used or names
             yield Symptom(
                 self.name,
                 severity,
-                {"no-grad": 0.93, "not-in-optimizer": 0.85}.get(reason, 0.6),
+                {"no-grad": 0.93, "not-in-optimizer": 0.88}.get(reason, 0.6) if used else 0.6,
                 min(event.step for event in events),
-                names[0].rpartition(".")[0] or names[0],
-                {"reason": reason, "parameters": names[:8], "count": len(names), **stand.evidence()},
-                _REASONS.get(reason, _REASONS["no-grad"]).format(
-                    first=names[0], more=f" and {len(names) - 1} more" if len(names) > 1 else ""
+                shown[0].rpartition(".")[0] or shown[0],
+                {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
+                _REASONS["unused" if not used else reason].format(
+                    first=shown[0], more=f" and {len(shown) - 1} more" if len(shown) > 1 else ""
                 ),
             )
         if not groups:
@@ -183,6 +187,25 @@ class ParametersNotTrained(Detector):
         )
 
 
+def _used(history: History, name: str) -> bool:
+    """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
+    module = name.rpartition(".")[0]
+    read = history.scopes("act_std") or history.scopes("act_linf")
+    if not read:
+        return True
+    return any(site == module or site.startswith((f"{module}#", f"{module}.")) for site in read)
+
+
+def _fresh(history: History, name: str) -> bool:
+    """Whether a weight matrix looks as torch initialises it: untrained, so hardly frozen on purpose."""
+    for parameter in history.parameters:
+        if parameter.name == name and len(parameter.shape) >= 2:
+            size, fan_in = math.prod(parameter.shape), math.prod(parameter.shape[1:])
+            default = 1.0 / math.sqrt(3.0 * fan_in)
+            return abs(parameter.init_std / default - 1.0) < 2.0 / math.sqrt(size) + 0.005
+    return False
+
+
 _REASONS = {
     "no-grad": "{first}{more} should learn but never gets a gradient: it is cut off from the loss.",
     "not-in-optimizer": "{first}{more} gets gradients but is in no optimizer, so it never changes.",
@@ -201,11 +224,11 @@ class WrongMode(Detector):
         sensitive = mode_layers(history)
         if not sensitive:
             return
-        evaluations = history.events_of("evaluation")
+        evaluations = [event for event in history.events_of("evaluation") if event.scope != "training-data"]
         wrong = [event for event in evaluations if event.data.get("training_mode") is True]
         if wrong and len(wrong) >= self.share * len(evaluations):
             yield self._symptom(
-                "warning" if not any("norm" in kind for _, kind in sensitive) else "error",
+                "warning",
                 wrong[0].step,
                 sensitive,
                 {"evaluations_in_training_mode": len(wrong), "evaluations": len(evaluations)},
@@ -246,4 +269,7 @@ def mode_layers(history: History) -> list[tuple[str, str]]:
         kind = f"{layer.role} {layer.kind}".lower()
         if "batchnorm" in kind or "batch_norm" in kind or "dropout" in kind:
             found.append((layer.name, layer.kind or layer.role))
+    named = history.facts.get("mode_sensitive")
+    if not found and isinstance(named, (list, tuple)):
+        found = [("the model", str(kind)) for kind in named]
     return found

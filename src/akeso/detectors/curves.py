@@ -122,7 +122,7 @@ def geometric(values: Floats) -> float:
 
 
 def first_step_where(series: Series, holds: Floats) -> int:
-    """The step since which a condition holds without a break until the end; the last step when it never does."""
+    """The step since which a condition holds up to the end; the last step when it does not hold there."""
     mask = holds.astype(bool)
     if not len(mask) or not mask[-1]:
         return int(series.steps[-1]) if series else 0

@@ -30,6 +30,8 @@ def _worst(history: History, signal: str) -> tuple[float, int]:
 
 def takes_tokens(history: History) -> bool:
     """Whether the inputs are looked up in an embedding, so that their size means nothing."""
+    if history.facts.get("input_kind") == "tokens":
+        return True
     ordered = sorted(history.layers, key=lambda layer: layer.order)
     first = next((layer for layer in ordered if layer.parameters), None)
     return first is not None and "embedding" in f"{first.role} {first.kind}".lower()

@@ -61,53 +61,70 @@ class VanishingGradient(Detector):
     min_steps: int = 20
     min_layers: int = 3
     ratio: float = 1e-3
+    effect: float = 3e-3
     flat: float = 1e-3
     remaining: float = 0.9
+    plateau: float = 0.4
+    remaining_after_plateau: float = 0.3
+    remaining_if_strong: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or not stand.suffers(self.remaining) or stand.broken:
+        if stand.steps < self.min_steps or stand.broken:
             return
         here = depth(history, network.recent(history, 0.5))
         then = depth(history, network.early(history))
-        sites, variation = self._variation(history)
-        backward = here.layers >= self.min_layers and here.ratio < self.ratio
+        moved = effect(history, network.early(history), stand)
+        decades = max(_decades(self.ratio, then.ratio), _decades(self.effect, moved))
+        if then.layers < self.min_layers or not self._harmed(stand, decades):
+            return
+        sites, variation = self._variation(history, network.recent(history))
+        _, at_first = self._variation(history, network.early(history))
+        backward = here.ratio < self.ratio or decades > 0
         forward = len(sites) >= self.min_layers and variation[-1] < self.flat
         forward = forward and variation[-1] < 0.05 * float(np.max(variation))
         if not backward and not forward:
             return
-        from_start = then.ratio < self.ratio or forward
-        certainty = 0.7
-        if backward and math.isfinite(here.ratio):
-            certainty += 0.08 * min(3.0, math.log10(self.ratio / max(here.ratio, 1e-30)))
-        if forward:
-            certainty += 0.1
-        evidence = {
-            "gradient_first_over_last": float(f"{here.ratio:.3g}") if math.isfinite(here.ratio) else None,
-            "per_layer": float(f"{here.per_layer:.3g}") if math.isfinite(here.ratio) else None,
-            "layers": here.layers,
-            "variation_between_samples_in_last_layer": float(f"{variation[-1]:.3g}") if len(sites) else None,
-            **stand.evidence(),
-        }
+        from_start = decades > 0 or bool(len(at_first) and at_first[-1] < self.flat)
         start, _ = network.extent(history)
         yield Symptom(
             self.name,
             "error",
-            min(0.97, certainty),
+            min(0.97, 0.7 + 0.08 * min(3.0, decades) + (0.1 if forward else 0.0)),
             start if from_start else network.recent(history, 0.5).start,
             here.first or (sites[-1] if sites else ""),
-            {key: value for key, value in evidence.items() if value is not None},
-            self._sentence(here, backward, sites, variation),
+            {
+                "gradient_first_over_last": _rounded(here.ratio),
+                "per_layer": _rounded(here.per_layer),
+                "gradient_times_weight_over_loss": _rounded(moved),
+                "layers": here.layers,
+                "variation_between_samples_in_last_layer": _rounded(float(variation[-1])) if sites else None,
+                **stand.evidence(),
+            },
+            self._sentence(here if here.ratio < self.ratio else then, moved, backward, sites, variation),
         )
 
-    def _variation(self, history: History) -> tuple[list[str], Floats]:
+    def _harmed(self, stand: Standing, decades: float) -> bool:
+        """The clearer the mechanism, the less harm is needed beside it."""
+        if stand.suffers(self.remaining) or stand.lost_time(self.plateau, self.remaining_after_plateau):
+            return True
+        return decades >= 1.0 and stand.suffers(self.remaining_if_strong)
+
+    def _variation(self, history: History, window: network.Window) -> tuple[list[str], Floats]:
         """How much the output of each activation site varies between samples, in order of depth."""
-        window = network.recent(history)
         found = [(site, network.typical(history, "act_sample_std", site, window)) for site in _sites(history)]
         kept = [(site, value) for site, value in found if math.isfinite(value)]
         return [site for site, _ in kept], np.asarray([value for _, value in kept], np.float64)
 
-    def _sentence(self, here: Depth, backward: bool, sites: list[str], variation: Floats) -> str:
+    def _sentence(
+        self, here: Depth, moved: float, backward: bool, sites: list[str], variation: Floats
+    ) -> str:
+        if backward and here.ratio >= self.ratio:
+            return (
+                f"The gradient vanishes in all {here.layers} layers: weights times gradient come to "
+                f"{moved:.1g} of "
+                "the loss, so that the signal must grow for long before anything is learned."
+            )
         if backward:
             return (
                 f"The gradient vanishes: the first of {here.layers} layers get {here.ratio:.1g} of "
@@ -141,7 +158,7 @@ def effect(history: History, window: network.Window, stand: Standing) -> float:
 def exploded_at_start(history: History, ratio: float, limit: float) -> tuple[bool, Depth, float]:
     """Whether gradients were out of proportion before training could have changed anything."""
     start, _ = network.extent(history)
-    window = network.Window(start, start + 2)
+    window = network.Window(start, start)
     then = depth(history, window)
     strength = effect(history, window, standing(history))
     amplified = then.layers >= 3 and then.ratio > ratio
@@ -178,10 +195,11 @@ class ExplodingGradient(Detector):
                     "gradient_times_weight_over_loss": _rounded(strength),
                     **stand.evidence(),
                 },
-                f"The gradient explodes from the first step on: relative to weights and loss it is "
-                f"{strength:.1g} times what moves the whole loss"
+                "The gradient explodes from the first step on: a change of the weights by one part "
+                "in a thousand "
+                f"would move the loss by {strength / 1e3:.1g} times what a constant prediction gives."
                 if strength > self.effect
-                else f"The gradient explodes: the first layers get {then.ratio:.1g} times what the last ones get.",
+                else f"The gradient explodes: the first layers get {then.ratio:.1g} times that of the last ones.",
             )
             return
         yield from self._growth(history, stand)
@@ -209,6 +227,11 @@ class ExplodingGradient(Detector):
             {"grad_norm_start": _rounded(before), "grad_norm_peak": _rounded(peak), **stand.evidence()},
             f"The gradient norm grew from {before:.2g} to {peak:.2g} and the loss went with it.",
         )
+
+
+def _decades(limit: float, value: float) -> float:
+    """By how many powers of ten a value lies below its limit."""
+    return math.log10(limit / max(value, 1e-30)) if math.isfinite(value) else -math.inf
 
 
 def _sites(history: History) -> list[str]:

@@ -78,14 +78,23 @@ def relative_gradient(history: History, name: str, *, window: Window) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of steps, both ends included."""
+    """A range of steps, both ends included.
+
+    Sampling is dense at the start and sparse later, so a window near the end may hold hardly any reading;
+    ``at_least`` of the last ones before its end are taken then.
+    """
 
     start: int
     end: int
+    at_least: int = 0
 
     def of(self, series: Series) -> Series:
         """The part of a series inside the window."""
-        return series.since(self.start).until(self.end)
+        inside = series.since(self.start).until(self.end)
+        if len(inside) >= self.at_least:
+            return inside
+        before = series.until(self.end)
+        return Series(before.steps[-self.at_least :], before.values[-self.at_least :])
 
 
 def early(history: History, share: float = 0.05, at_least: int = 10) -> Window:
@@ -97,7 +106,7 @@ def early(history: History, share: float = 0.05, at_least: int = 10) -> Window:
 def recent(history: History, share: float = 0.3, at_least: int = 20) -> Window:
     """The last steps of the run."""
     start, end = extent(history)
-    return Window(max(start, end - max(at_least, int(share * (end - start)))), end)
+    return Window(max(start, end - max(at_least, int(share * (end - start)))), end, at_least=3)
 
 
 def extent(history: History) -> tuple[int, int]:

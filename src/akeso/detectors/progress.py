@@ -19,7 +19,7 @@ from akeso.history import Floats, History
 
 @dataclass(frozen=True)
 class OscillatingLoss(Detector):
-    """The loss swings widely, again and again up to what a constant prediction would give, and does not settle."""
+    """The loss swings widely, often beyond what a constant prediction would give, and does not settle."""
 
     name: ClassVar[str] = "oscillating-loss"
     min_steps: int = 40
@@ -83,7 +83,7 @@ class OscillatingLoss(Detector):
 
 @dataclass(frozen=True)
 class SlowConvergence(Detector):
-    """The loss falls in a straight line that leads nowhere in the steps there are, or does not fall at all."""
+    """The loss falls on a line that leads nowhere in the steps there are, or does not fall at all."""
 
     name: ClassVar[str] = "slow-convergence"
     min_steps: int = 60

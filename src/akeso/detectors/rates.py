@@ -179,7 +179,9 @@ class OverRegularised(Detector):
         if by_dropout and not (by_decay or by_penalty):
             sentence = f"Dropout of {dropped:.0%} leaves too little of the signal to learn from."
         else:
-            sentence = f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their initial size"
+            sentence = (
+                f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their size"
+            )
             sentence += f" under weight decay {decay:g}." if decay else "."
         yield Symptom(
             self.name,

@@ -1,8 +1,9 @@
 """How the training stands: the question of harm, answered once for all detectors.
 
-A mechanism that looks strange is a problem only where the training suffers. What a *constant prediction* would
-give is the yardstick: it has the scale of the loss and of the task, so that "half of the constant's loss is
-left" means the same for a cross-entropy over 43 classes, a squared error in squared dollars and a batch of 8.
+A mechanism that looks strange is a problem only where the training suffers. What a *constant prediction*
+would give is the yardstick: it has the scale of the loss and of the task, so that "half of the constant's
+loss is left" means the same for a cross-entropy over 43 classes, a squared error in squared dollars and a
+batch of 8.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from akeso.detectors import curves
+from akeso.detectors.network import recent as recent_window
 from akeso.history import History, Series
 
 
@@ -34,6 +36,7 @@ class Standing:
     chance: float
     remaining_loss: float
     remaining_error: float
+    plateau: float
     broken: bool
     adversarial: bool
 
@@ -72,6 +75,10 @@ class Standing:
             return False
         reference = max(self.first, self.baseline) if math.isfinite(self.baseline) else self.first
         return self.last > reference + 0.5 * abs(reference) + 4.0 * self.noise
+
+    def lost_time(self, plateau: float, remaining: float) -> bool:
+        """Whether much of the run went by at a constant prediction's loss, and much of that is left."""
+        return self.plateau >= plateau and self.remaining >= remaining
 
     def suffers(self, remaining: float) -> bool:
         """Whether at least ``remaining`` of a constant prediction's loss is left, or the run diverged.
@@ -113,7 +120,7 @@ def standing(history: History) -> Standing:
         steps=len(loss),
         planned=history.planned_steps,
         finished=history.finished,
-        first=curves.median(values[:3]),
+        first=float(values[0]) if len(values) else math.nan,
         last=last,
         best=float(means.min()) if len(means) else math.nan,
         noise=curves.noise(curves.tail(values, 0.5, 10)),
@@ -123,7 +130,10 @@ def standing(history: History) -> Standing:
         accuracy=accuracy,
         chance=chance,
         remaining_loss=max(0.0, last) / baseline if usable else math.nan,
-        remaining_error=(1.0 - accuracy) / (1.0 - chance) if enough else math.nan,
+        remaining_error=(1.0 - _sure_accuracy(history, accuracy)) / (1.0 - chance) if enough else math.nan,
+        plateau=float(np.mean(means >= 0.95 * baseline))
+        if math.isfinite(baseline) and len(means)
+        else math.nan,
         broken=ended_badly,
         adversarial=adversarial,
     )
@@ -143,11 +153,19 @@ def _baseline(history: History) -> float:
 def _accuracy(history: History) -> tuple[float, float]:
     """Recent training accuracy, and the accuracy of always answering the most frequent class."""
     series = history.series("accuracy").finite()
-    recent = curves.tail(series.values, 0.2, 5)
+    recent = recent_window(history, 0.3, 20).of(series).values
     batch = curves.median(history.series("batch_size").values)
     if not len(recent) or (math.isfinite(batch) and batch * len(recent) < 60):
         return math.nan, math.nan
     return float(np.mean(recent)), chance_level(history)
+
+
+def _sure_accuracy(history: History, accuracy: float) -> float:
+    """The accuracy less what luck in the few sampled batches may have added."""
+    readings = len(recent_window(history, 0.3, 20).of(history.series("accuracy").finite()))
+    batch = curves.median(history.series("batch_size").values)
+    samples = max(1.0, readings * (batch if math.isfinite(batch) else 1.0))
+    return accuracy - 2.0 * math.sqrt(max(accuracy * (1.0 - accuracy), 0.0) / samples)
 
 
 def chance_level(history: History) -> float:

@@ -224,6 +224,8 @@ class ImproperLoss(Detector):
     indices: float = 0.15
     uneven_indices: float = 0.5
     one_hot: float = 0.6
+    drop: float = 0.5
+    most_classes: int = 50
     tolerance: float = 1e-3
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -231,6 +233,7 @@ class ImproperLoss(Detector):
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
+        found = found or self._own(history, known, stand)
         if found is None:
             return
         sentence, confidence, definite = found
@@ -238,6 +241,28 @@ class ImproperLoss(Detector):
         severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
         yield Symptom(
             self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
+        )
+
+    def _own(self, history: History, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        """A loss written by hand that falls while the accuracy stays where guessing would be."""
+        correct = history.series("val_accuracy").finite().values
+        matrices = network.weights(history)
+        if known.loss != "custom" or len(correct) < 3 or not matrices or not stand.improved:
+            return None
+        units = matrices[-1].shape[0]
+        chance = 1.0 / max(2, units)
+        size = history.facts.get("val_size")
+        luck = 3.0 * math.sqrt(chance * (1 - chance) / size) if isinstance(size, int) and size > 0 else 0.05
+        drop = (stand.first - stand.last) / max(abs(stand.first), 1e-12)
+        best = float(correct.max())
+        if units > self.most_classes or drop < self.drop or best > chance + max(luck, 0.05):
+            return None
+        return (
+            f"The loss falls but the accuracy never exceeds {best:.0%}, what guessing gives: this "
+            "loss rewards "
+            f"something else than right answers (a wrong sign?).",
+            0.85,
+            True,
         )
 
     def _classes(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:

@@ -12,9 +12,9 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
-from akeso.detectors.standing import Standing, standing
+from akeso.detectors.standing import standing
 from akeso.diagnosis import Severity, Symptom
-from akeso.history import History
+from akeso.history import History, Series
 
 
 @dataclass(frozen=True)
@@ -30,57 +30,59 @@ class Overfitting(Detector):
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         validation = history.series("val_loss").finite()
-        if len(validation) < self.min_evaluations or stand.adversarial or stand.diverged:
+        correct = history.series("val_accuracy").finite()
+        if max(len(validation), len(correct)) < self.min_evaluations or stand.adversarial or stand.diverged:
             return
-        values = validation.values
-        smooth = (
-            values
-            if len(values) < 8
-            else np.convolve(np.pad(values, 1, mode="edge"), np.ones(3) / 3, "valid")
-        )
-        best = int(np.argmin(smooth))
-        now = float(np.mean(values[-max(2, len(values) // 5) :]))
-        scale = max(abs(float(smooth[best])), 1e-12)
-        rise = (now - float(smooth[best])) / scale
-        jitter = curves.noise(values) / scale
-        if best >= len(values) - 2 or rise < max(self.rise, 3.0 * jitter):
+        rise, best, since = _worsening(validation)
+        lost, _, accuracy_since = _worsening(Series(correct.steps, -correct.values), relative=False)
+        by_loss = rise >= self.rise
+        by_accuracy = lost >= self.accuracy_lost
+        if not by_loss and not by_accuracy:
             return
-        before = history.series("loss").until(int(validation.steps[best])).finite().values
+        since = since if by_loss else accuracy_since
+        before = history.series("loss").until(since).finite().values
         if not len(before) or not math.isfinite(stand.last):
             return
         then = curves.median(curves.tail(before, 0.2, 5))
         if not stand.last < then + 0.5 * stand.noise:
             return
-        lost = self._accuracy_lost(history)
-        severity = self._severity(stand, rise, lost, now)
+        severity: Severity = "info"
+        if by_accuracy or (len(correct) < self.min_evaluations and rise >= self.rise_that_matters):
+            severity = "warning"
+        words = (
+            f"validation loss rose by {rise:.0%}" if by_loss else f"validation accuracy fell by {lost:.1%}"
+        )
         yield Symptom(
             self.name,
             severity,
             0.85 if severity != "info" else 0.7,
-            int(validation.steps[best]),
+            since,
             "",
             {
-                "val_loss_best": float(f"{smooth[best]:.4g}"),
-                "val_loss_now": float(f"{now:.4g}"),
-                "val_accuracy_lost": round(lost, 4) if math.isfinite(lost) else None,
+                "val_loss_best": float(f"{best:.4g}") if by_loss else None,
+                "val_loss_rise": float(f"{rise:.3g}") if by_loss else None,
+                "val_accuracy_lost": round(lost, 4) if len(correct) else None,
                 **stand.evidence(),
             },
-            f"Validation loss rose from {smooth[best]:.3g} to {now:.3g} since step "
-            f"{int(validation.steps[best])} while "
-            f"the training loss went on falling.",
+            f"The model overfits: {words} since step {since} while the training loss went on falling.",
         )
 
-    def _accuracy_lost(self, history: History) -> float:
-        correct = history.series("val_accuracy").finite().values
-        if len(correct) < self.min_evaluations:
-            return math.nan
-        best = np.sort(correct)[-max(2, len(correct) // 5) :]
-        return float(np.mean(best) - np.mean(correct[-max(2, len(correct) // 5) :]))
 
-    def _severity(self, stand: Standing, rise: float, lost: float, now: float) -> Severity:
-        if math.isfinite(lost):
-            return "warning" if lost >= self.accuracy_lost else "info"
-        return "warning" if rise >= self.rise_that_matters else "info"
+def _worsening(series: Series, *, relative: bool = True) -> tuple[float, float, int]:
+    """How far a validation curve got worse than its best, beyond its own noise; its best; since when."""
+    values = series.values
+    if len(values) < 4:
+        return 0.0, math.nan, 0
+    smooth = (
+        values if len(values) < 8 else np.convolve(np.pad(values, 1, mode="edge"), np.ones(3) / 3, "valid")
+    )
+    best = int(np.argmin(smooth))
+    now = float(np.mean(values[-max(2, len(values) // 5) :]))
+    scale = max(abs(float(smooth[best])), 1e-12) if relative else 1.0
+    rise = (now - float(smooth[best])) / scale
+    if best >= len(values) - 2 or rise < 3.0 * curves.noise(values) / scale:
+        return 0.0, float(smooth[best]), int(series.steps[best])
+    return rise, float(smooth[best]), int(series.steps[best])
 
 
 @dataclass(frozen=True)

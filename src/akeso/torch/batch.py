@@ -100,6 +100,9 @@ class BatchReader:
                 {type(m).__name__ for _, m in self._names.modules() if isinstance(m, kinds)}
             )
             self._record.fact("mode_sensitive", self._sensitive)
+            dropped = {name: float(m.p) for name, m in self._names.modules() if isinstance(m, DROPOUTS)}
+            if dropped:
+                self._record.fact("dropout", dropped)
         resting = bool(passes.models) and not any(model.training for model in passes.models)
         if self._sensitive and resting and "mode" not in self._looks_said:
             self._looks_said.add("mode")
