@@ -15,7 +15,7 @@ critic = nn.Sequential(
     nn.Linear(2, 48), nn.LeakyReLU(0.2), nn.Linear(48, 48), nn.LeakyReLU(0.2), nn.Linear(48, 1)
 )
 optimizer_g = torch.optim.Adam(generator.parameters(), lr=1e-3, betas=(0.5, 0.999))
-optimizer_d = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.999))
+optimizer_d = torch.optim.Adam(critic.parameters(), lr=3e-3, betas=(0.5, 0.999))
 criterion = nn.BCEWithLogitsLoss()
 ones, zeros = torch.ones(64, 1), torch.zeros(64, 1)
 

@@ -123,13 +123,13 @@ def _(seed: int) -> float:
         return r2(model(xv)[0], xv)
 
 
-@healthy_loop("well-gan-ring", dataset="generated", metric="distance", higher_is_better=False, expect=0.6)
+@healthy_loop("well-gan-ring", dataset="generated", metric="distance", higher_is_better=False, expect=0.3)
 def _(seed: int) -> float:
     # Two losses that pull against each other and settle near ln 2; neither falls for long.
     generator = m.mlp([4, 48, 48, 2])
     critic = m.mlp([2, 48, 48, 1], lambda: nn.LeakyReLU(0.2))
     g_opt = torch.optim.Adam(generator.parameters(), lr=1e-3, betas=(0.5, 0.999))
-    d_opt = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.999))
+    d_opt = torch.optim.Adam(critic.parameters(), lr=3e-3, betas=(0.5, 0.999))
     criterion = nn.BCEWithLogitsLoss()
     real_label, fake_label = torch.ones(64, 1), torch.zeros(64, 1)
 

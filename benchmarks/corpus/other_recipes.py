@@ -253,21 +253,15 @@ def _memorised(pairs, share: float):  # type: ignore[no-untyped-def]
 
 @sick("mnist-overfit-noisy-200", "overfitting", dataset="mnist", style="loader")
 def _(fixed: bool) -> Parts:
-    pairs = _memorised(sets.mnist(400, 1000, flat=True), 0.4)
-    decay = 0.02 if fixed else 0.0
-    return _ce(
-        lambda: m.mlp([784, 256, 256, 10], nn.ReLU),
-        pairs,
-        m.sgd(0.05, 0.9, weight_decay=decay),
-        32,
-        7 if fixed else 60,
-    )
+    pairs = _memorised(sets.mnist(800, 1000, flat=True), 0.5)
+    opt = m.sgd(0.05, 0.9, weight_decay=0.01 if fixed else 0.0)
+    return _ce(lambda: m.mlp([784, 256, 256, 10], nn.ReLU), pairs, opt, 32, 5 if fixed else 40)
 
 
 @sick("imdb-overfit-bag", "overfitting", dataset="imdb", style="trainer")
 def _(fixed: bool) -> Parts:
-    pairs = _memorised(sets.counts("imdb", 600, 1000), 0.2)
-    return _ce(lambda: m.mlp([2000, 128, 128, 2], nn.ReLU), pairs, m.adam(1e-3), 32, 2 if fixed else 40)
+    pairs = _memorised(sets.counts("imdb", 1000, 1000), 0.5)
+    return _ce(lambda: m.mlp([2000, 64, 64, 2], nn.ReLU), pairs, m.adam(1e-3), 32, 3 if fixed else 25)
 
 
 @sick("regression-overfit-60", "overfitting", dataset="generated", style="slices")
@@ -321,7 +315,7 @@ def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
 
     def loss(out: Tensor, y: Tensor) -> Tensor:
-        p = torch.sigmoid(out * 8)
+        p = torch.sigmoid(out * 20)
         floor = 1e-6 if fixed else 0.0
         return -(y * torch.log(p + floor) + (1 - y) * torch.log(1 - p + floor)).mean()
 
