@@ -29,13 +29,17 @@ def values(loss: float, baseline: float, **run):
 
 SICK = {
     "vanishing-gradient": Sketch(layers=8, gradient=lambda i: 10.0 ** (i - 8), **CHANCE),
-    "exploding-gradient": Sketch(layers=8, gradient=lambda i: 10.0 ** (3 - i), loss=falling(9.0, 2.5), accuracy=flat(0.1)),
+    "exploding-gradient": Sketch(
+        layers=8, gradient=lambda i: 10.0 ** (3 - i), loss=falling(9.0, 2.5), accuracy=flat(0.1)
+    ),
     "dying-relu": Sketch(dead=lambda i: 0.99, **CHANCE),
     "saturated-activation": Sketch(activation="Tanh", saturated=lambda i: 0.95, **CHANCE),
     "learning-rate-too-high": Sketch(update=lambda i: 0.4, loss=falling(2.3, 7.0), accuracy=flat(0.1)),
     "learning-rate-too-low": Sketch(update=lambda i: 1e-6, loss=falling(2.3, 2.2, 0.5), accuracy=flat(0.1)),
     "over-regularised": Sketch(facts={"dropout": {"net.1": 0.97}}, **CHANCE),
-    "abnormal-data": Sketch(run={"input_mean": 33.0, "input_std": 78.0}, loss=falling(60.0, 2.3, 20), accuracy=flat(0.12)),
+    "abnormal-data": Sketch(
+        run={"input_mean": 33.0, "input_std": 78.0}, loss=falling(60.0, 2.3, 20), accuracy=flat(0.12)
+    ),
     "class-imbalance": Sketch(
         loss=flat(0.2), baseline=0.2, accuracy=flat(0.95), facts={"classes": 2, "task": "binary"},
         run={"target_top_share": 0.95, "prediction_top_share": 1.0},

@@ -217,7 +217,5 @@ class NoMoreGain(Detector):
         )
 
     def _gained(self, before: Floats, late: Floats, stand: Standing) -> bool:
-        previous = curves.block_means(before, 20)
-        now = curves.block_means(late, 10)
-        error = curves.noise(late) / math.sqrt(max(1.0, len(late) / 10))
-        return float(now.min()) < float(previous.min()) - error
+        error = curves.noise(late) / math.sqrt(max(1.0, len(late)))
+        return float(np.mean(late)) < float(curves.block_means(before, 20).min()) - error

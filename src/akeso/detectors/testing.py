@@ -117,6 +117,7 @@ class Sketch:
             history.add(step, "grad_zero", name, self.dead(index))
             history.add(step, "weight_l2", name, norm)
             history.add(step, "update_ratio", name, self.update(index) * jitter)
+            history.add(step, "act_std", f"net.{2 * index}", 0.5)
             if index < self.layers - 1:
                 self._site(history, step, index)
         history.add(step, "grad_norm", "", total)
