@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch.nn import functional as F
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 ACTIVATIONS = {
     "ReLU": nn.ReLU,

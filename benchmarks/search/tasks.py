@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-import torch
 from benchmarks.search.networks import CifarLstm, ExchangeTransformer, cifar_cnn
 from benchmarks.search.space import Choice, Number, Space
-from torch import Tensor, nn
 
 _SHARED: Space = {
     "mlp": Number(10, 1000, whole=True),

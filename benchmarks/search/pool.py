@@ -1,0 +1,215 @@
+"""Records a pool of trials: random configurations of a task, each trained to its end, nothing stopped.
+
+Several processes share the device; each draws its own trials, so that a pool can be taken up again and grown.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
+from benchmarks.search.space import draw
+from benchmarks.search.tasks import TASKS, Size, Training
+
+#: Of ten workers so many take each task: transformers are slowest.
+SHARES = {"Cifar10CNN": 0.3, "Cifar10LSTM": 0.28, "Ex96Trans": 0.42}
+
+
+class OutOfTime(Exception):
+    """The pool's time was over before the trial was."""
+
+
+def record_trial(
+    task_name: str, number: int, size: Size, device: str, recorder: StudyRecorder, deadline: float, keep: bool
+) -> RecordedTrial:
+    """Train one configuration to its end under a watch and append it to the pool."""
+    import akeso
+
+    task = TASKS[task_name]
+    params = draw(task.space, np.random.default_rng([number, len(task_name)]))
+    training = Training(task, params, size, device, seed=number)
+    per_epoch = -(-len(training.train[0]) // int(params["batch"]))
+    told: list[tuple[int, Any]] = []
+    values: list[float] = []
+    seconds: list[float] = []
+    begun = time.perf_counter()
+    watch = akeso.watch(
+        training.model,
+        training.optimizer,
+        run=recorder.journal(number) if keep else None,
+        planned_steps=per_epoch * size.epochs,
+        on_finding=lambda diagnosis: told.append((watch.steps, diagnosis)),
+    )
+    try:
+        for _ in range(size.epochs):
+            training.epoch()
+            values.append(training.value())
+            seconds.append(time.perf_counter() - begun)
+            if time.time() > deadline:
+                raise OutOfTime
+        findings = [
+            Finding(
+                "akeso", d.problem, steps / per_epoch, d.layer, d.step, d.severity, d.confidence, d.sentence
+            )
+            for steps, d in told
+        ]
+        findings += indicators(watch.history)
+    finally:
+        overhead = watch.overhead
+        watch.close()
+    trial = RecordedTrial(number, params, tuple(values), tuple(seconds), tuple(findings), "", overhead)
+    recorder.add(trial)
+    return trial
+
+
+def indicators(history: Any) -> list[Finding]:
+    """The first epoch in which each of BTTackler's seven indicators was positive."""
+    from akeso.profiles import load_profile
+
+    found = []
+    with np.errstate(all="ignore"):
+        for detector in load_profile("bttackler").detectors:
+            for symptom in detector.detect(history):
+                epoch = float(symptom.evidence.get("epoch", 1))
+                severity, text = symptom.severity, detector.name
+                found.append(
+                    Finding("bttackler", symptom.problem, epoch, "", symptom.step, severity, 0.5, text)
+                )
+    return found
+
+
+def work(
+    task_name: str,
+    index: int,
+    step: int,
+    size: Size,
+    device: str,
+    folder: str,
+    until: float,
+    grace: float,
+    keep: bool,
+) -> None:
+    """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    task = TASKS[task_name]
+    recorder = StudyRecorder(
+        Path(folder), name=task_name, maximize=task.maximize, epochs=size.epochs, value_of="best"
+    )
+    done = {trial.number for trial in load(folder).trials}
+    number, longest = index, 0.0
+    while time.time() + 0.5 * longest < until:
+        if number not in done:
+            begun = time.time()
+            try:
+                record_trial(task_name, number, size, device, recorder, until + grace, keep)
+            except OutOfTime:
+                return
+            except Exception as error:
+                recorder.add(RecordedTrial(number, {}, (), (), (), f"{type(error).__name__}: {error}"[:200]))
+            longest = max(longest, time.time() - begun)
+        number += step
+
+
+def share_out(tasks: list[str], jobs: int) -> list[str]:
+    """Which task each worker takes."""
+    total = sum(SHARES[task] for task in tasks)
+    given = [task for task in tasks for _ in range(max(1, round(jobs * SHARES[task] / total)))]
+    while len(given) < jobs:
+        given.append(tasks[-1])
+    return given[: max(jobs, len(tasks))]
+
+
+def record(
+    tasks: list[str],
+    out: Path,
+    size: Size,
+    device: str,
+    *,
+    minutes: float,
+    jobs: int,
+    keep: bool,
+    grace: float = 30.0,
+) -> None:
+    """Fill the pools of several tasks at once for so many minutes."""
+    begun = time.time()
+    multi_process_service = device.startswith("cuda") and start_mps()
+    given = share_out(tasks, jobs)
+    context = multiprocessing.get_context("spawn")
+    workers = []
+    for place, task in enumerate(given):
+        mates = [i for i, other in enumerate(given) if other == task]
+        arguments = (
+            task, mates.index(place), len(mates), size, device, str(out / task), begun + 60 * minutes, grace, keep,
+        )  # fmt: skip
+        StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
+        workers.append(context.Process(target=work, args=arguments))
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(1.0, begun + 60 * minutes + grace + 15 - time.time()))
+        if worker.is_alive():
+            worker.terminate()
+            worker.join(5)
+    if multi_process_service:
+        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False)
+    for task in tasks:
+        study = load(out / task)
+        whole = [t for t in study.trials if len(t.values) == size.epochs]
+        spent = sum(t.seconds[-1] for t in whole)
+        print(
+            f"{task}: {len(whole)} whole trials of {len(study.trials)} in the pool, {spent:.0f} s of training, "
+            f"overhead {np.mean([t.overhead for t in whole]) if whole else 0:.2%}",
+            flush=True,
+        )
+
+
+def start_mps() -> bool:
+    """NVIDIA's service that lets processes run on a card at the same time instead of in turns, if it works."""
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        print("no MPS on this machine: the processes take turns on the card", flush=True)
+        return False
+    folder = Path(f"/tmp/mps-{os.getpid()}")
+    folder.mkdir(exist_ok=True)
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = str(folder)
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False, timeout=30)
+    test = [sys.executable, "-c", "import torch; torch.zeros(8, device='cuda').sum().item()"]
+    try:
+        works = subprocess.run(test, check=False, timeout=60, capture_output=True).returncode == 0
+    except subprocess.TimeoutExpired:
+        works = False
+    if not works:
+        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False)
+        del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
+    print(
+        f"MPS {'runs' if works else 'does not work here: the processes take turns on the card'}", flush=True
+    )
+    return works
+
+
+def pack(out: Path, tasks: list[str], to: Path, limit: int = 15 << 20) -> None:
+    """One archive per task with the pool and as many journals as fit."""
+    to.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        path = to / f"{task}.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for name in ("study.json", "trials.jsonl"):
+                if (out / task / name).exists():
+                    archive.add(out / task / name, f"{task}/{name}")
+            for journal in sorted((out / task / "journals").glob("*")):
+                if path.stat().st_size > limit * 0.9:
+                    break
+                archive.add(journal, f"{task}/journals/{journal.name}")
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", flush=True)

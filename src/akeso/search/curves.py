@@ -1,0 +1,108 @@
+"""The learning curves of a study: what its finished trials teach about one that is still running.
+
+Everything here is a cost, lower is better; values of a study that maximises are negated on the way in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from akeso.errors import BadInput
+from akeso.history import Floats
+
+#: What a trial is worth after some epochs: its last reported value, or its best one.
+ValueOf = Literal["last", "best"]
+
+
+def running_costs(values: Sequence[float], *, maximize: bool, value_of: ValueOf = "last") -> Floats:
+    """What the trial was worth after each report, as costs; a value that is not finite counts as infinite.
+
+    >>> running_costs([0.5, 0.7, 0.6], maximize=True, value_of="best").tolist()
+    [-0.5, -0.7, -0.7]
+    """
+    costs = np.asarray(values, np.float64) * (-1.0 if maximize else 1.0)
+    costs = np.where(np.isfinite(costs), costs, np.inf)
+    return np.minimum.accumulate(costs) if value_of == "best" and len(costs) else costs
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The running costs of one ended trial, and how it ended.
+
+    ``full`` trials went through all planned epochs, so their last cost is what such a trial comes to. Others
+    ended early; their last cost is a pessimistic one. ``guarded`` trials ran while a threshold could have
+    stopped them, which matters for calibration: those that would have crossed it are not there to be seen.
+    """
+
+    costs: tuple[float, ...]
+    full: bool
+    stopped: bool = False
+    guarded: bool = False
+
+    @property
+    def final(self) -> float:
+        """The cost the trial ended with; infinite when it was stopped or never reported."""
+        return math.inf if self.stopped or not self.costs else self.costs[-1]
+
+
+class Knowledge:
+    """The ended trials of one study, as arrays.
+
+    ``curves`` holds the full ones, a row each; ``finals`` what every ended trial came to, stopped ones as
+    infinite. A trial reported fewer or more often than planned is no model for others and left out.
+    """
+
+    __slots__ = ("curves", "ended", "epochs", "finals", "guarded")
+
+    def __init__(self, ended: Iterable[Curve], epochs: int) -> None:
+        if epochs < 1:
+            raise BadInput(f"epochs must be at least 1, but {epochs=}; pass the number of planned reports")
+        everything = tuple(ended)
+        whole = [
+            c for c in everything if c.full and len(c.costs) == epochs and all(map(math.isfinite, c.costs))
+        ]
+        self.epochs = epochs
+        self.ended = len(everything)
+        self.curves: Floats = np.array([c.costs for c in whole], np.float64).reshape(len(whole), epochs)
+        self.guarded = np.array([c.guarded for c in whole], bool)
+        self.finals: Floats = np.sort([c.final for c in everything])
+
+    def __len__(self) -> int:
+        return len(self.curves)
+
+    def threshold(self, share: float) -> float:
+        """The cost at which the best ``share`` of all ended trials ends; infinite without enough values."""
+        if not len(self.finals):
+            return math.inf
+        return float(self.finals[max(0, math.ceil(share * len(self.finals)) - 1)])
+
+    def best(self, count: int) -> float:
+        """The cost of the ``count``-th best trial; infinite when fewer ended with a value."""
+        return float(self.finals[count - 1]) if 1 <= count <= len(self.finals) else math.inf
+
+
+def stalled(costs: Floats, window: int, tolerance: float) -> bool:
+    """Whether the best cost of the last ``window`` reports is no better than the best before them.
+
+    ``tolerance`` is the gain that would not count as one.
+    """
+    if len(costs) <= window:
+        return False
+    before, recent = float(np.min(costs[:-window])), float(np.min(costs[-window:]))
+    return math.isfinite(before) and recent > before - tolerance
+
+
+def jitter(costs: Floats) -> float:
+    """The size of a curve's own fluctuation: the median distance of a report from the mean of its neighbours.
+
+    For independent errors of deviation s that distance has deviation s * sqrt(3/2); a smooth curve has none.
+    """
+    if len(costs) < 3:
+        return 0.0
+    away = costs[1:-1] - (costs[:-2] + costs[2:]) / 2
+    return float(np.median(np.abs(away)) / 0.6745 / math.sqrt(1.5))

@@ -1,0 +1,320 @@
+"""``akeso.search.watch``: one trial of an Optuna study, reported, diagnosed, and ended when it is hopeless."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput
+from akeso.search import _optional, memory
+from akeso.search.curves import ValueOf
+from akeso.search.inspection import Ending, Inspection
+from akeso.search.judge import Judge
+from akeso.search.multi import judge_many
+from akeso.search.profiles import SearchProfile, search_profile
+from akeso.search.recording import TrialRecording
+from akeso.search.repair import Repair
+from akeso.search.values import all_finite, as_numbers
+from akeso.search.verdict import Verdict
+
+OnProblem = Literal["stop", "shadow", "repair"]
+_MODES = ("stop", "shadow", "repair")
+
+
+def watch(
+    trial: Any,
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    epochs: int,
+    on_problem: OnProblem | None = None,
+    profile: str | SearchProfile | None = None,
+    value: ValueOf | None = None,
+    planned_steps: int | None = None,
+) -> Health:
+    """Watch one trial of an Optuna study.
+
+    Report once per epoch inside the ``with`` block and return ``health.value`` after it::
+
+        with akeso.search.watch(trial, model, optimizer, epochs=20) as health:
+            for epoch in range(20):
+                train_one_epoch(model, optimizer)
+                health.report(validate(model))
+        return health.value
+
+    A hopeless trial leaves the block with ``optuna.TrialPruned``, within a step where the network is dead,
+    exploding or no longer finite, else at a report. A trial with nothing more to gain leaves the block
+    quietly and completes with its value.
+
+    Args:
+        trial: The trial that Optuna hands to the objective.
+        model: The network in training, or None to judge by reported values alone.
+        optimizer: Its optimizer, or a list of them.
+        epochs: How many reports a whole trial makes.
+        on_problem: ``stop``; ``shadow`` only notes what would have been done; ``repair`` tries a light remedy
+            first. By default that of the study's :class:`DiagnosisPruner`, else ``stop``.
+        profile: ``akeso``, ``bttackler`` or a :class:`SearchProfile`; by default the pruner's, else ``akeso``.
+        value: Whether a trial is worth its ``last`` reported value (the default) or its ``best``.
+        planned_steps: Optimizer steps of a whole trial, where known.
+    """
+    _optional.optuna("akeso.search.watch")
+    return Health(trial, model, optimizer, epochs, on_problem, profile, value, planned_steps)
+
+
+class Health:
+    """The state of one watched trial; made by :func:`watch`."""
+
+    def __init__(
+        self,
+        trial: Any,
+        model: Any,
+        optimizer: Any,
+        epochs: int,
+        on_problem: OnProblem | None,
+        profile: str | SearchProfile | None,
+        value: ValueOf | None,
+        planned_steps: int | None,
+    ) -> None:
+        from akeso.search.pruner import DiagnosisPruner
+
+        if not hasattr(trial, "set_user_attr") or not hasattr(trial, "report"):
+            raise BadInput(f"watch takes the trial of an Optuna study, but got {type(trial).__name__}")
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise BadInput(f"epochs must be a whole number of at least 1, but {epochs=}")
+        self._trial = trial
+        # A FixedTrial, with which people try an objective out, belongs to no study.
+        self._study: Any = getattr(trial, "study", None)
+        pruner = getattr(self._study, "pruner", None)
+        ours = pruner if isinstance(pruner, DiagnosisPruner) else None
+        self._wrapped = ours.wrapped if ours is not None else pruner
+        self.mode: str = on_problem or (ours.on_problem if ours is not None else "stop")
+        self._value_of: ValueOf = value or (ours.value_of if ours is not None else "last")
+        if self.mode not in _MODES or self._value_of not in ("last", "best"):
+            raise BadInput(
+                f"on_problem is one of {', '.join(_MODES)} and value 'last' or 'best', "
+                f"but {on_problem=} and {value=}"
+            )
+        chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
+        self.profile = search_profile(chosen)
+        self._maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
+        self._memory = ours.memory_for(self.profile, self._value_of) if ours is not None else None
+        if self._memory is None:
+            self._memory = memory.Memory(self.profile, value_of=self._value_of)
+        self.epochs = epochs
+        self._reports: list[tuple[float, ...]] = []
+        self._steps: set[int] = set()
+        self._judges: list[Judge] = []
+        self._ending: Verdict | None = None
+        self._would: list[Verdict] = []
+        self._known: list[Diagnosis] = []
+        self._guarded = False
+        self._closed = False
+        self._recording = TrialRecording.of(trial, self._study, self.profile)
+        if self._recording is not None:
+            self.mode = "shadow"  # a recorded trial is trained to its end
+        self._repair = Repair(model, optimizer) if self.mode == "repair" else None
+        self._inspection = Inspection(
+            model, optimizer, self.profile, self._found, run=self._run_folder(), planned_steps=planned_steps
+        )
+
+    def _run_folder(self) -> Path | None:
+        return self._recording.journal if self._recording is not None else None
+
+    # ---- the context -------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Health:
+        if self._study is not None:
+            memory.remember_profile(self._study, self.profile)
+        self._refresh()
+        self._inspection.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        verdict = error.verdict if isinstance(error, Ending) else None
+        crashed = f"{kind.__name__}: {error}"[:300] if kind is not None and verdict is None else ""
+        pruned = kind is not None and kind.__name__ == "TrialPruned"
+        self._close("" if pruned else crashed)
+        if verdict is None:
+            return False
+        if verdict.action == "stop":
+            raise _optional.optuna().TrialPruned(verdict.sentence) from None
+        return True
+
+    def _close(self, crashed: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        overhead = self._inspection.overhead
+        self._inspection.close()
+        if self._repair is not None:
+            self._repair.close()
+        if crashed:
+            outcome = "crashed"
+        elif self._ending is not None:
+            outcome = "stopped" if self._ending.action == "stop" else "finished early"
+        else:
+            outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
+        about: dict[str, Any] = {
+            "outcome": outcome,
+            "profile": self.profile.name,
+            "mode": self.mode,
+            "epochs": self.epochs,
+            "reports": len(self._reports),
+            "guarded": self._guarded and self.mode != "shadow",
+            "overhead": round(overhead, 5),
+        }
+        if crashed:
+            about["error"] = crashed
+        self._trial.set_user_attr(memory.TRIAL, about)
+        if len(self._maximize) > 1:
+            self._trial.set_user_attr(memory.CURVE, [list(row) for row in self._reports])
+        if self._repair is not None and self._repair.done:
+            self._trial.set_user_attr(memory.USED, self._repair.used)
+        if self._recording is not None:
+            self._recording.finish(crashed, overhead)
+
+    # ---- reports -----------------------------------------------------------------------------------------
+
+    def report(self, value: Any, step: int | None = None) -> None:
+        """Report the value after an epoch; leaves the ``with`` block when the trial is to end.
+
+        ``step`` counts from 0 and is the number of reports so far when left out. Of two reports with the same
+        step the first counts, as with Optuna. With several objectives ``value`` is a list. A value that is not
+        finite is never handed on: the trial is stopped, or, when it stood among the best, ends with the value
+        it had.
+        """
+        if self._closed:
+            raise BadInput("health.report was called after the with block of its trial had ended")
+        self._again()
+        row = as_numbers(value, len(self._maximize))
+        at = len(self._reports) if step is None else step
+        if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
+            raise BadInput(f"the step of a report is a whole number of at least 0, but {step=}")
+        if int(at) in self._steps:
+            return
+        self._steps.add(int(at))
+        finite = all_finite(row)
+        if finite:
+            self._reports.append(row)
+            if len(self._maximize) == 1:
+                self._trial.report(row[0], int(at))
+        if self._recording is not None:
+            self._recording.report(row[0], self._inspection.steps)
+        self._refresh()
+        self._act(self._judge_epoch(row, finite))
+        if finite:
+            self._ask_wrapped()
+
+    @property
+    def value(self) -> Any:
+        """What the trial is worth, for the objective to return: one number, or a list with several objectives.
+
+        A trial that reported nothing finite has no value: it ends as PRUNED when it reported at all, and with
+        an error when it never did.
+        """
+        if not self._reports:
+            if self._steps:
+                raise _optional.optuna().TrialPruned("No finite value was reported.")
+            raise BadInput(
+                "health.value was asked for, but nothing was reported; call health.report(value) after each "
+                "epoch inside the with block, or return a value of your own"
+            )
+        rows = np.asarray(self._reports)
+        if self._value_of == "last":
+            chosen = rows[-1]
+        elif len(self._maximize) == 1:
+            chosen = rows.max(0) if self._maximize[0] else rows.min(0)
+        else:
+            chosen = rows[-1]  # the best of several objectives need not belong to one epoch
+        return float(chosen[0]) if len(self._maximize) == 1 else [float(v) for v in chosen]
+
+    @property
+    def would_have(self) -> tuple[Verdict, ...]:
+        """In shadow mode: the verdicts that would have ended the trial, the first one first."""
+        return tuple(self._would)
+
+    # ---- decisions ---------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if self._study is None:
+            return
+        assert self._memory is not None
+        self._judges = self._memory.judges(self._study, self.epochs)
+        self._guarded = self._guarded or any(judge.guarding for judge in self._judges)
+
+    def _costs(self, objective: int, extra: Sequence[float] = ()) -> np.ndarray:
+        values = [row[objective] for row in self._reports] + list(extra)
+        return memory.costs_of(values, self._maximize[objective], self._value_of)
+
+    def _judge_epoch(self, row: tuple[float, ...], finite: bool) -> Verdict:
+        judges = self._judges or [_alone(self.profile, self.epochs, self._maximize[0])]
+        extra = [] if finite else [math.nan]
+        many = [self._costs(i, extra) for i in range(len(self._maximize))]
+        curve = judges[0].of_curve(many[0]) if len(many) == 1 else judge_many(judges, many, self.epochs)
+        if curve:
+            return curve
+        known = tuple(self._known)
+        if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
+            known = self._inspection.diagnoses
+        return judges[0].of_findings(known, many[0], epoch=len(self._reports) - 1)
+
+    def _found(self, diagnosis: Diagnosis) -> None:
+        """Called by the probe as soon as a problem is known, within a step."""
+        self._known.append(diagnosis)
+        if self._recording is not None:
+            self._recording.found(diagnosis, self._inspection.steps)
+        judge = self._judges[0] if self._judges else _alone(self.profile, self.epochs, self._maximize[0])
+        costs = self._costs(0)
+        self._act(judge.of_findings([diagnosis], costs, epoch=len(self._reports), within_epoch=True))
+
+    def _ask_wrapped(self) -> None:
+        if self._study is None or self._wrapped is None or len(self._maximize) > 1:
+            return
+        trial = self._trial.storage.get_trial(self._trial._trial_id)
+        if not self._wrapped.prune(self._study, trial):
+            return
+        name = type(self._wrapped).__name__
+        text = f"{name} stopped the trial after {len(self._reports)} of {self.epochs} reports."
+        self._act(Verdict("stop", "pruner", name, epoch=len(self._reports) - 1, sentence=text))
+
+    def _act(self, verdict: Verdict) -> None:
+        if not verdict:
+            return
+        if self.mode == "shadow":
+            self._note(verdict)
+            return
+        if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
+            return
+        if verdict.step < 0:
+            verdict = replace(verdict, step=self._inspection.steps)
+        self._ending = verdict
+        outcome = "stopped" if verdict.action == "stop" else "finished early"
+        for key, item in memory.reason_attributes(verdict, outcome).items():
+            self._trial.set_user_attr(key, item)
+        self._again()
+
+    def _note(self, verdict: Verdict) -> None:
+        if not self._would:
+            self._trial.set_user_attr(memory.SHADOW, verdict.to_dict())
+        if all(known.indicator != verdict.indicator for known in self._would):
+            self._would.append(verdict)
+
+    def _again(self) -> None:
+        """Ends the trial; also when a bare ``except:`` in the loop swallowed the first try."""
+        if self._ending is not None:
+            raise Ending(self._ending)
+
+
+def _alone(profile: SearchProfile, epochs: int, maximize: bool) -> Judge:
+    from akeso.search.curves import Knowledge
+
+    return Judge(profile, Knowledge((), epochs), maximize=maximize)

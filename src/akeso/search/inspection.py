@@ -1,0 +1,93 @@
+"""The watch on one trial: findings of the probe become calls, within steps and at the end of epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput, Stop
+from akeso.history import History
+from akeso.search.profiles import SearchProfile
+from akeso.search.verdict import Verdict
+
+
+class Ending(Stop):
+    """Ends a trial from inside its loop; never leaves the ``with`` block of the trial's watch.
+
+    It derives from ``BaseException``, so that an ``except Exception`` around a training step does not turn a
+    trial that was ended on purpose into one that goes on broken.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.sentence)
+        self.verdict = verdict
+
+
+class Inspection:
+    """Watches the model of one trial, if it has one, and tells ``found`` of every problem once."""
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        profile: SearchProfile,
+        found: Callable[[Diagnosis], None],
+        *,
+        run: Path | None = None,
+        planned_steps: int | None = None,
+    ) -> None:
+        if model is not None and not hasattr(model, "parameters"):
+            raise BadInput(
+                f"the model of a trial is a torch.nn.Module or None, but got {type(model).__name__}"
+            )
+        self.model, self.optimizer = model, optimizer
+        self._profile, self._found = profile, found
+        self._run, self._planned = run, planned_steps
+        self._watch: Any = None
+
+    def start(self) -> None:
+        """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
+        if self.model is None:
+            return
+        import akeso
+
+        self._watch = akeso.watch(
+            self.model,
+            self.optimizer,
+            run=self._run,
+            profile=self._profile.detectors,
+            planned_steps=self._planned,
+            statistics=self._profile.detectors == "bttackler",
+            on_finding=self._found,
+        )
+        enter = getattr(self._watch, "__enter__", None)
+        if enter is not None:
+            enter()
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What is known by now."""
+        return tuple(self._watch.diagnoses) if self._watch is not None else ()
+
+    @property
+    def history(self) -> History | None:
+        """The readings so far, if there is a probe."""
+        return self._watch.history if self._watch is not None else None
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far; 0 without a probe."""
+        return int(self._watch.steps) if self._watch is not None else 0
+
+    @property
+    def overhead(self) -> float:
+        """The share of the training time that watching took."""
+        return float(self._watch.overhead) if self._watch is not None else 0.0
+
+    def close(self) -> None:
+        """Takes the probe out; a second call does nothing."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()

@@ -1,0 +1,144 @@
+"""The decision about one trial: a pure function of its findings, its curve and what the study knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import Floats
+from akeso.search.curves import Knowledge, jitter, stalled
+from akeso.search.forecast import Forecast
+from akeso.search.profiles import SearchProfile
+from akeso.search.verdict import CONTINUE, Action, Verdict
+
+
+class Judge:
+    """Judges the trials of one study under one profile.
+
+    A judge keeps nothing between calls but the forecast, which is made anew when enough trials have ended to
+    change it: two judges that know the same trials say the same.
+    """
+
+    def __init__(self, profile: SearchProfile, knowledge: Knowledge, *, maximize: bool) -> None:
+        self.profile = profile
+        self.knowledge = knowledge
+        self.maximize = maximize
+        enough = profile.false_stops is not None and len(knowledge) >= profile.warm_up
+        self.forecast = (
+            Forecast(knowledge, rate=profile.false_stops or 0.02, top=profile.top) if enough else None
+        )
+
+    @property
+    def guarding(self) -> bool:
+        """Whether a curve could be stopped at all with what is known."""
+        return self.forecast is not None and math.isfinite(self.forecast.limit)
+
+    def protects(self, cost: float) -> bool:
+        """Whether a trial that already stands at ``cost`` is among the best of the study."""
+        return len(self.knowledge) >= self.profile.warm_up and cost <= self.knowledge.threshold(
+            self.profile.top
+        )
+
+    def of_findings(
+        self, findings: Iterable[Diagnosis], costs: Floats, *, epoch: int, within_epoch: bool = False
+    ) -> Verdict:
+        """What follows from diagnosed problems; a trial among the best keeps its value whatever is found."""
+        wanted = self.profile.at_steps if within_epoch else self.profile.stops | self.profile.finishes
+        for finding in findings:
+            if finding.problem not in wanted or finding.confidence < self.profile.confidence:
+                continue
+            if finding.severity == "info" and finding.problem not in self.profile.finishes:
+                continue
+            if finding.problem in self.profile.finishes:
+                return Verdict.of_diagnosis(finding, "finish", epoch)
+            finite = costs[np.isfinite(costs)]
+            safe = len(finite) > 0 and self.protects(float(finite[-1]))
+            if safe and finding.problem != "non-finite":
+                continue
+            return Verdict.of_diagnosis(finding, "finish" if safe else "stop", epoch)
+        return CONTINUE
+
+    def of_curve(self, costs: Floats) -> Verdict:
+        """What follows from the values reported so far."""
+        epoch = len(costs) - 1
+        if epoch < 0:
+            return CONTINUE
+        if not math.isfinite(costs[-1]):
+            return self._not_finite(costs, epoch)
+        if epoch >= self.knowledge.epochs - 1:
+            return CONTINUE
+        if self.forecast is not None:
+            verdict = self._of_forecast(self.forecast, costs, epoch)
+            if verdict:
+                return verdict
+        return self._of_stalling(costs, epoch)
+
+    def _not_finite(self, costs: Floats, epoch: int) -> Verdict:
+        finite = costs[np.isfinite(costs)]
+        action: Action = "finish" if len(finite) and self.protects(float(finite[-1])) else "stop"
+        sentence = (
+            f"The value reported after epoch {epoch + 1} is not finite; nothing can be compared with it."
+        )
+        return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
+
+    def _of_forecast(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
+        if self.protects(float(costs[-1])):
+            best = self._best()
+            if costs[-1] <= best:
+                return CONTINUE
+        outlook = forecast.outlook(costs)
+        shown = {
+            "value": self._value(float(costs[-1])),
+            "forecast": self._value(outlook.likely),
+            "goal": self._value(forecast.goal),
+            "errors_beyond": round(outlook.beyond, 3) if math.isfinite(outlook.beyond) else None,
+            "limit": round(outlook.limit, 3),
+            "finished_trials": forecast.trials,
+        }
+        stand = (
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; "
+            f"trials of this study that stood there ended near {shown['forecast']:.4g}"
+        )
+        if outlook.beyond > outlook.limit and not self.protects(float(costs[-1])):
+            text = f"{stand}, {outlook.beyond:.1f} forecast errors short of its best quarter ({shown['goal']:.4g})."
+            return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
+        if self.profile.reach is not None and self.protects(float(costs[-1])):
+            best = self._best()
+            margin = (outlook.likely - outlook.optimistic) * (self.profile.reach - 1)
+            if outlook.optimistic - margin > best:
+                shown["best"] = self._value(best)
+                text = f"{stand}, out of reach of its best ({shown['best']:.4g}); its value is kept."
+                return Verdict(
+                    "finish", "out-of-reach", "no-more-gain", epoch=epoch, sentence=text, evidence=shown
+                )
+        return CONTINUE
+
+    def _of_stalling(self, costs: Floats, epoch: int) -> Verdict:
+        """No more gain: the trial had risen well above its own noise and then stood still for long.
+
+        A curve that has not moved yet is none of these: it may belong to a late learner.
+        """
+        if self.profile.patience is None:
+            return CONTINUE
+        epochs = self.knowledge.epochs
+        window = max(5, math.ceil(self.profile.patience * epochs))
+        if epoch + 1 < epochs / 2 or not stalled(costs, window, 0.0):
+            return CONTINUE
+        gained, noise = float(costs[0] - np.min(costs)), jitter(costs)
+        if gained <= 4 * noise or gained <= 0:
+            return CONTINUE
+        text = (
+            f"No gain over the last {window} of {epoch + 1} epochs; the trial ends early and keeps its value."
+        )
+        return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text)
+
+    def _best(self) -> float:
+        """The cost one must reach to count among the study's best: a tenth of a young study, ``keep`` later."""
+        young = math.ceil(0.1 * self.knowledge.ended)
+        return self.knowledge.best(max(1, min(self.profile.keep, young)))
+
+    def _value(self, cost: float) -> float:
+        return -cost if self.maximize else cost

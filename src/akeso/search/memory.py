@@ -1,0 +1,133 @@
+"""What a study remembers, and where: attributes of its trials in its own storage.
+
+Every worker reads the same ended trials and therefore comes to the same verdicts; a resumed study goes on where
+it stood. Per trial there are as many writes as reports, one more when it ends, and five when it was ended by a
+verdict, however many layers, steps or trials there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
+from akeso.search.judge import Judge
+from akeso.search.profiles import SearchProfile
+from akeso.search.verdict import Verdict
+
+#: One entry per trial that says how it was run and how it ended.
+TRIAL = "akeso:trial"
+#: The curves of a study with several objectives, which Optuna has no reports for.
+CURVE = "akeso:curve"
+PROFILE = "akeso:profile"
+SHADOW = "akeso:would_have"
+USED = "akeso:used"
+RECORD = "akeso:record"
+
+_log = logging.getLogger("akeso.search")
+
+
+def is_maximize(study: Any) -> tuple[bool, ...]:
+    """For each objective whether it is maximised."""
+    return tuple(direction.name == "MAXIMIZE" for direction in study.directions)
+
+
+def reason_attributes(verdict: Verdict, outcome: str) -> dict[str, Any]:
+    """What is written to a trial that was ended: one readable attribute each."""
+    return {
+        "akeso:outcome": outcome,
+        "akeso:problem": verdict.problem,
+        "akeso:layer": verdict.layer,
+        "akeso:step": verdict.step,
+        "akeso:sentence": verdict.sentence,
+    }
+
+
+def reports_of(trial: Any, objectives: int) -> list[Sequence[float]]:
+    """The values a trial reported, in order of its steps, one sequence per report."""
+    if objectives > 1:
+        return [tuple(map(float, row)) for row in trial.user_attrs.get(CURVE, ())]
+    return [(float(value),) for _, value in sorted(trial.intermediate_values.items())]
+
+
+def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, value_of: ValueOf) -> Curve:
+    """One objective of an ended trial as a curve."""
+    reports = reports_of(trial, len(maximize))
+    costs = running_costs(
+        [row[objective] for row in reports], maximize=maximize[objective], value_of=value_of
+    )
+    about: Mapping[str, Any] = trial.user_attrs.get(TRIAL, {})
+    complete = trial.state.name == "COMPLETE"
+    full = complete and len(costs) == epochs and about.get("outcome", "finished") in ("finished", "repaired")
+    if complete and not len(costs):
+        # Returned without a report: its value still counts for what the best of the study are.
+        value = float(trial.values[objective])
+        costs = running_costs([value], maximize=maximize[objective])
+    return Curve(tuple(costs.tolist()), full, not complete, bool(about.get("guarded", False)))
+
+
+class Memory:
+    """The ended trials of one study as knowledge, read again only when there are more of them.
+
+    Reading and fitting are done anew when the ended trials have grown by a tenth, so that their cost over a
+    study of ``n`` trials grows like ``log n`` fits, not ``n``.
+    """
+
+    def __init__(self, profile: SearchProfile, *, value_of: ValueOf = "last") -> None:
+        self.profile = profile
+        self.value_of = value_of
+        self._judges: list[Judge] = []
+        self._made_for = (-1, -1)
+
+    def judges(self, study: Any, epochs: int) -> list[Judge]:
+        """One judge per objective that knows the ended trials of the study."""
+        ended = _ended(study)
+        count = len(ended)
+        made, made_epochs = self._made_for
+        if made_epochs != epochs or count < made or count >= made + max(1, made // 10):
+            maximize = is_maximize(study)
+            profile = self.profile
+            self._judges = []
+            for objective, up in enumerate(maximize):
+                curves = [curve_of(trial, objective, maximize, epochs, self.value_of) for trial in ended]
+                self._judges.append(Judge(profile, Knowledge(curves, epochs), maximize=up))
+            self._made_for = (count, epochs)
+        return self._judges
+
+
+def _ended(study: Any) -> list[Any]:
+    trials = study.get_trials(deepcopy=False)
+    return [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def planned_epochs(study: Any) -> int | None:
+    """The number of reports of the longest completed trial, where nobody said how many are planned."""
+    lengths = [len(t.intermediate_values) for t in _ended(study) if t.state.name == "COMPLETE"]
+    return max(lengths, default=0) or None
+
+
+def remember_profile(study: Any, profile: SearchProfile) -> None:
+    """Note in the study under which profile it runs; say once when it ran under another one before.
+
+    The change is allowed: curves do not depend on the profile, and every trial notes its own.
+    """
+    known = study.user_attrs.get(PROFILE)
+    now = {"name": profile.name, "digest": profile.digest}
+    if known == now:
+        return
+    if isinstance(known, Mapping):
+        _log.warning(
+            "study %r ran under search profile %r so far and goes on under %r; each trial notes its own",
+            study.study_name,
+            known.get("name"),
+            profile.name,
+        )
+    study.set_user_attr(PROFILE, now)
+
+
+def costs_of(values: Sequence[float], maximize: bool, value_of: ValueOf) -> np.ndarray:
+    """The running costs of a trial under way."""
+    return running_costs(values, maximize=maximize, value_of=value_of)

@@ -1,0 +1,51 @@
+"""Several objectives: a trial is hopeless when even its optimistic end is worse than a finished one in all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from akeso.history import Floats
+from akeso.search.judge import Judge
+from akeso.search.verdict import CONTINUE, Verdict
+
+
+def judge_many(judges: Sequence[Judge], costs: Sequence[Floats], epochs: int) -> Verdict:
+    """What follows from the curves of a trial with several objectives.
+
+    For every objective the forecast gives a cost that the trial undercuts with probability at most the
+    profile's rate divided by the number of objectives. When one finished trial is better than all of these
+    bounds at once, the trial ends up dominated with at least the profile's certainty.
+    """
+    epoch = len(costs[0]) - 1
+    if epoch < 0:
+        return CONTINUE
+    if any(not math.isfinite(curve[-1]) for curve in costs):
+        text = f"A value reported after epoch {epoch + 1} is not finite; nothing can be compared with it."
+        return Verdict("stop", "non-finite-value", "non-finite", epoch=epoch, sentence=text)
+    if epoch >= epochs - 1 or any(judge.forecast is None for judge in judges):
+        return CONTINUE
+    floors = [
+        judge.forecast.floor(curve, share=len(judges))
+        for judge, curve in zip(judges, costs, strict=True)
+        if judge.forecast is not None
+    ]
+    ends = np.stack([judge.knowledge.curves[:, -1] for judge in judges], axis=1)
+    better = np.all(ends < np.array(floors), axis=1)
+    if not bool(np.any(better)):
+        return CONTINUE
+    shown = {
+        f"objective {i}": _value(judge, floor)
+        for i, (judge, floor) in enumerate(zip(judges, floors, strict=True))
+    }
+    text = (
+        f"After {epoch + 1} of {epochs} epochs {int(better.sum())} finished trials of this study are better in "
+        "all objectives than the trial can be expected to become."
+    )
+    return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
+
+
+def _value(judge: Judge, cost: float) -> float:
+    return -cost if judge.maximize else cost

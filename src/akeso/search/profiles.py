@@ -1,0 +1,106 @@
+"""The two ways of judging trials: ``akeso`` (ours) and ``bttackler`` (the paper's seven indicators)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from akeso.errors import BadInput
+
+#: Problems that cannot get better by themselves: the network computes nothing, or nothing finite.
+_HOPELESS: Final = frozenset(
+    {
+        "non-finite",
+        "exploding-gradient",
+        "vanishing-gradient",
+        "dying-relu",
+        "saturated-activation",
+        "constant-prediction",
+    }
+)
+
+#: What BTTackler's indicators AGV, EAG, ERG, PLC, LAR and ULC are called here; NMG keeps the trial's value.
+_SEVEN: Final = frozenset(
+    {"exploding-gradient", "vanishing-gradient", "slow-convergence", "dying-relu", "oscillating-loss"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProfile:
+    """Which findings end a trial, and how its curve is judged against the study.
+
+    ``detectors`` names the profile of detectors that reads the trial's history. ``stops`` are the problems
+    that end a trial as hopeless, ``finishes`` those that end it with its value. ``at_steps`` are those that
+    are acted upon within an epoch; the others wait for its end. ``confidence`` is what a finding needs.
+
+    ``false_stops`` bounds the rate at which trials that would have ended in the best ``top`` share of the
+    study are given up for their curve (see :mod:`akeso.search.forecast`); None leaves curves alone.
+    ``warm_up`` finished trials are needed before curves are compared. A trial that cannot come among the best
+    ``keep`` (at most; a tenth of a young study) by ``reach`` forecast errors ends early with its value, and so
+    does one without any gain over ``patience`` of the planned epochs.
+    """
+
+    name: str
+    detectors: str
+    stops: frozenset[str]
+    finishes: frozenset[str] = frozenset()
+    at_steps: frozenset[str] = frozenset()
+    confidence: float = 0.8
+    false_stops: float | None = None
+    top: float = 0.25
+    warm_up: int = 4
+    keep: int = 10
+    reach: float | None = None
+    patience: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("confidence", "top", "patience", "false_stops"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise BadInput(f"{name} of a search profile must lie between 0 and 1, but got {value!r}")
+        if self.warm_up < 3 or self.keep < 1:
+            raise BadInput(
+                f"warm_up must be at least 3 and keep at least 1, but got {self.warm_up}, {self.keep}"
+            )
+
+    @property
+    def digest(self) -> str:
+        """The profile in one line: what a study remembers of the rules it was run under."""
+        parts = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            parts.append(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value}")
+        return ";".join(parts)
+
+
+AKESO: Final = SearchProfile(
+    "akeso",
+    "akeso",
+    stops=_HOPELESS,
+    at_steps=_HOPELESS,
+    false_stops=0.02,
+    reach=1.0,
+    patience=0.35,
+)
+
+BTTACKLER: Final = SearchProfile(
+    "bttackler",
+    "bttackler",
+    stops=_SEVEN,
+    finishes=frozenset({"no-more-gain"}),
+    confidence=0.01,
+)
+
+PROFILES: Final[Mapping[str, SearchProfile]] = {"akeso": AKESO, "bttackler": BTTACKLER}
+
+
+def search_profile(profile: str | SearchProfile, **changes: Any) -> SearchProfile:
+    """The profile of that name (or the one given), with some of its fields changed."""
+    if isinstance(profile, str):
+        if profile not in PROFILES:
+            raise BadInput(f"there is no search profile {profile!r}; there are {', '.join(sorted(PROFILES))}")
+        profile = PROFILES[profile]
+    if not isinstance(profile, SearchProfile):
+        raise BadInput(f"a search profile is a name or a SearchProfile, but got {type(profile).__name__}")
+    return replace(profile, **changes) if changes else profile

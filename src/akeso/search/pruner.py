@@ -1,0 +1,111 @@
+"""``DiagnosisPruner``: akeso's judgement as an Optuna pruner, alone or on top of another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from akeso.errors import BadInput
+from akeso.search import memory
+from akeso.search.curves import ValueOf
+from akeso.search.profiles import SearchProfile, search_profile
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+else:
+    try:
+        from optuna.pruners import BasePruner
+    except ModuleNotFoundError:  # akeso.search is importable without Optuna; using the pruner is not possible
+
+        class BasePruner:
+            """Stands in for Optuna's base class where Optuna is not installed."""
+
+            def __init_subclass__(cls) -> None:
+                pass
+
+
+class DiagnosisPruner(BasePruner):
+    """Prunes trials that are hopeless by their curve, and hands the rest to another pruner.
+
+    With :func:`akeso.search.watch` in the objective the trial is also judged by the health of its network, in
+    the middle of epochs too, and may complete early. Without it, in an objective that calls ``trial.report``
+    and ``trial.should_prune`` by itself, the pruner judges by reported values alone: values that are not
+    finite, and curves. Trials are then never finished early, for only the objective could return their value.
+
+    >>> import optuna
+    >>> pruner = DiagnosisPruner(optuna.pruners.MedianPruner())
+    >>> study = optuna.create_study(pruner=pruner)
+
+    Args:
+        wrapped: A pruner that is asked when akeso has no objection.
+        profile: ``akeso``, ``bttackler`` or a :class:`SearchProfile`.
+        on_problem: What :func:`akeso.search.watch` does by default; ``shadow`` also keeps this pruner from
+            pruning by itself.
+        epochs: Reports of a whole trial, for objectives without :func:`akeso.search.watch`; by default those of
+            the longest completed trial.
+        value: Whether a trial is worth its ``last`` or its ``best`` report.
+        changes: Fields of the profile to change, such as ``false_stops=0.01``.
+    """
+
+    def __init__(
+        self,
+        wrapped: BasePruner | None = None,
+        *,
+        profile: str | SearchProfile = "akeso",
+        on_problem: str = "stop",
+        epochs: int | None = None,
+        value: ValueOf = "last",
+        **changes: Any,
+    ) -> None:
+        from akeso.search import _optional
+
+        base = _optional.optuna("DiagnosisPruner").pruners.BasePruner
+        if wrapped is not None and not isinstance(wrapped, base):
+            raise BadInput(f"wrapped must be an Optuna pruner or None, but got {type(wrapped).__name__}")
+        if on_problem not in ("stop", "shadow", "repair"):
+            raise BadInput(f"on_problem is one of stop, shadow, repair, but {on_problem=}")
+        if value not in ("last", "best"):
+            raise BadInput(f"value is 'last' or 'best', but {value=}")
+        if epochs is not None and epochs < 1:
+            raise BadInput(f"epochs must be at least 1, but {epochs=}")
+        self.wrapped = wrapped
+        self.profile = search_profile(profile, **changes)
+        self.on_problem: Any = on_problem
+        self.value_of: ValueOf = value
+        self._epochs = epochs
+        self._memories: dict[tuple[str, str], memory.Memory] = {}
+
+    def memory_for(self, profile: SearchProfile, value_of: ValueOf) -> memory.Memory:
+        """What this process has read of the study; shared by the trials it runs."""
+        key = (profile.digest, value_of)
+        if key not in self._memories:
+            self._memories[key] = memory.Memory(profile, value_of=value_of)
+        return self._memories[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_memories": {}}
+
+    def prune(self, study: Any, trial: Any) -> bool:
+        """Whether the trial should be pruned for what it reported."""
+        if trial.intermediate_values and self._hopeless(study, trial):
+            return True
+        return self.wrapped is not None and bool(self.wrapped.prune(study, trial))
+
+    def _hopeless(self, study: Any, trial: Any) -> bool:
+        values = [value for _, value in sorted(trial.intermediate_values.items())]
+        epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
+        maximize = memory.is_maximize(study)[0]
+        judge = self.memory_for(self.profile, self.value_of).judges(study, epochs)[0]
+        verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of))
+        if verdict.action != "stop":
+            return False
+        if self.on_problem == "shadow":
+            if memory.SHADOW not in trial.user_attrs:
+                self._write(study, trial, {memory.SHADOW: verdict.to_dict()})
+            return False
+        self._write(study, trial, memory.reason_attributes(verdict, "stopped"))
+        return True
+
+    def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
+        # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones.
+        for key, value in attributes.items():
+            study._storage.set_trial_user_attr(trial._trial_id, key, value)

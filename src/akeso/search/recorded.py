@@ -1,0 +1,203 @@
+"""A recorded study on disk: what the simulator replays.
+
+A folder with ``study.json`` (direction, planned epochs, search space) and ``trials.jsonl``, one line per trial,
+appended when it ends: hyperparameters, the value and the seconds after every epoch, and what was found when.
+The journals of the trials, where they were kept, lie beside them in ``journals/<number>/``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from akeso.diagnosis import SEVERITIES, Diagnosis, Severity
+from akeso.errors import BadInput
+
+_STUDY, _TRIALS, _JOURNALS = "study.json", "trials.jsonl", "journals"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnosis made during a recorded trial, and when: ``epochs`` is in whole and parts of an epoch."""
+
+    profile: str
+    problem: str
+    epochs: float
+    layer: str = ""
+    step: int = -1
+    severity: str = "error"
+    confidence: float = 1.0
+    sentence: str = ""
+
+    def diagnosis(self) -> Diagnosis:
+        """The finding as the diagnosis it was."""
+        known: dict[str, Severity] = {name: name for name in SEVERITIES}
+        severity = known.get(self.severity, "warning")
+        return Diagnosis(
+            self.problem, severity, self.confidence, self.layer, self.step, {}, (), (), self.sentence
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrial:
+    """One trial that was trained to its end without being stopped.
+
+    ``values`` and ``seconds`` have one entry per report; seconds count from the start of the trial. A trial
+    that crashed has fewer.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    values: tuple[float, ...]
+    seconds: tuple[float, ...]
+    findings: tuple[Finding, ...] = ()
+    crashed: str = ""
+    overhead: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.seconds):
+            raise BadInput(
+                f"trial {self.number} has {len(self.values)} values but {len(self.seconds)} times; "
+                "record both after every epoch"
+            )
+
+    def seconds_at(self, epochs: float) -> float:
+        """The seconds the trial took up to a moment given in epochs."""
+        if not self.seconds:
+            return 0.0
+        whole = min(int(epochs), len(self.seconds))
+        done = self.seconds[whole - 1] if whole else 0.0
+        if whole >= len(self.seconds):
+            return done
+        return done + (epochs - whole) * (self.seconds[whole] - done)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trial as plain JSON values; what is not finite becomes text."""
+        return {
+            "number": self.number,
+            "params": dict(self.params),
+            "values": [v if math.isfinite(v) else str(v) for v in self.values],
+            "seconds": [round(s, 4) for s in self.seconds],
+            "findings": [{name: getattr(f, name) for name in Finding.__slots__} for f in self.findings],
+            "crashed": self.crashed,
+            "overhead": self.overhead,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RecordedTrial:
+        """The trial that :meth:`to_dict` wrote."""
+        return cls(
+            int(data["number"]),
+            dict(data["params"]),
+            tuple(float(v) for v in data["values"]),
+            tuple(float(s) for s in data["seconds"]),
+            tuple(Finding(**f) for f in data.get("findings", ())),
+            str(data.get("crashed", "")),
+            float(data.get("overhead", 0.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStudy:
+    """The trials of one study, with the direction and the epochs that were planned for each."""
+
+    name: str
+    maximize: bool
+    epochs: int
+    trials: tuple[RecordedTrial, ...]
+    value_of: str = "best"
+    space: Mapping[str, Any] = field(default_factory=dict)
+
+    def journal(self, folder: Path, number: int) -> Path:
+        """Where the journal of a trial lies, if it was kept."""
+        return folder / _JOURNALS / f"{number:05d}"
+
+
+class StudyRecorder:
+    """Writes a recorded study, a line per ended trial; several processes may append to the same one."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        maximize: bool,
+        epochs: int,
+        value_of: str = "best",
+        space: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        header = {
+            "name": name,
+            "maximize": maximize,
+            "epochs": epochs,
+            "value_of": value_of,
+            "space": dict(space or {}),
+        }
+        path = self.folder / _STUDY
+        if path.exists():
+            known = json.loads(path.read_text())
+            if (known["maximize"], known["epochs"]) != (maximize, epochs):
+                raise BadInput(
+                    f"{self.folder} holds a study with direction and epochs {known['maximize'], known['epochs']}, "
+                    f"not {maximize, epochs}; record into another folder"
+                )
+        else:
+            path.write_text(json.dumps(header, indent=1))
+
+    def journal(self, number: int) -> Path:
+        """The run folder for the journal of a trial."""
+        return self.folder / _JOURNALS / f"{number:05d}"
+
+    def add(self, trial: RecordedTrial) -> None:
+        """Append one trial: a single write, so that processes do not tear each other's lines."""
+        with (self.folder / _TRIALS).open("a") as file:
+            file.write(json.dumps(trial.to_dict()) + "\n")
+
+
+def _lines(path: Path) -> Iterator[RecordedTrial]:
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        try:
+            yield RecordedTrial.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            continue  # a torn last line: the recording was killed while writing it
+
+
+def load(folder: str | Path) -> RecordedStudy:
+    """The recorded study in a folder; of trials recorded twice the last one counts."""
+    folder = Path(folder)
+    path = folder / _STUDY
+    if not path.is_file():
+        raise BadInput(
+            f"{folder} holds no recorded study (no {_STUDY}); make one with akeso search record, "
+            "or with akeso.search.StudyRecorder"
+        )
+    header = json.loads(path.read_text())
+    trials = {trial.number: trial for trial in _lines(folder / _TRIALS)}
+    return RecordedStudy(
+        str(header["name"]),
+        bool(header["maximize"]),
+        int(header["epochs"]),
+        tuple(trials[number] for number in sorted(trials)),
+        str(header.get("value_of", "best")),
+        dict(header.get("space", {})),
+    )
+
+
+def of_trials(
+    trials: Iterable[RecordedTrial],
+    *,
+    name: str = "study",
+    maximize: bool,
+    epochs: int,
+    value_of: str = "best",
+) -> RecordedStudy:
+    """A recorded study in memory."""
+    return RecordedStudy(name, maximize, epochs, tuple(trials), value_of)

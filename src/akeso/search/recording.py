@@ -1,0 +1,102 @@
+"""Recording a study: every trial is trained to its end, with its journal, values, times and findings."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput
+from akeso.search import memory
+from akeso.search.profiles import SearchProfile
+from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
+
+
+class TrialRecording:
+    """One trial of a study that is being recorded."""
+
+    def __init__(self, recorder: StudyRecorder, number: int, params: dict[str, Any], detectors: str) -> None:
+        self._recorder, self._number, self._params, self._detectors = recorder, number, params, detectors
+        self.journal: Path = recorder.journal(number)
+        self._begun = time.perf_counter()
+        self._values: list[float] = []
+        self._seconds: list[float] = []
+        self._findings: list[tuple[float, int, Diagnosis]] = []
+        self._steps_at_epochs = [0]
+        self._steps = 0
+
+    @classmethod
+    def of(cls, trial: Any, study: Any, profile: SearchProfile) -> TrialRecording | None:
+        """The recording of this trial, when its study is one that is recorded."""
+        about = study.user_attrs.get(memory.RECORD) if study is not None else None
+        if not isinstance(about, dict) or len(study.directions) > 1:
+            return None
+        recorder = StudyRecorder(
+            Path(about["folder"]),
+            name=study.study_name,
+            maximize=memory.is_maximize(study)[0],
+            epochs=int(about["epochs"]),
+            value_of=str(about.get("value_of", "last")),
+        )
+        return cls(recorder, trial.number, dict(trial.params), profile.detectors)
+
+    def report(self, value: float, steps: int = 0) -> None:
+        """One epoch ended with this value, which may be not finite."""
+        self._values.append(value)
+        self._seconds.append(time.perf_counter() - self._begun)
+        self._steps_at_epochs.append(max(steps, self._steps))
+
+    def found(self, diagnosis: Diagnosis, steps: int) -> None:
+        """A problem was found after so many steps."""
+        self._steps = max(self._steps, steps)
+        self._findings.append((len(self._values), steps, diagnosis))
+
+    def finish(self, crashed: str, overhead: float) -> None:
+        """Append the trial to the recorded study."""
+        trial = RecordedTrial(
+            self._number,
+            self._params,
+            tuple(self._values),
+            tuple(self._seconds),
+            tuple(self._finding(*found) for found in self._findings),
+            crashed,
+            round(overhead, 5),
+        )
+        self._recorder.add(trial)
+
+    def _finding(self, epoch: float, steps: int, diagnosis: Diagnosis) -> Finding:
+        """The finding with its moment in epochs, from the steps of the epoch in which it was made."""
+        at = int(epoch)
+        begun = self._steps_at_epochs[min(at, len(self._steps_at_epochs) - 1)]
+        ends = self._steps_at_epochs[at + 1] if at + 1 < len(self._steps_at_epochs) else 0
+        within = (steps - begun) / (ends - begun) if ends > begun else 0.0
+        return Finding(
+            self._detectors,
+            diagnosis.problem,
+            at + min(max(within, 0.0), 0.999),
+            diagnosis.layer,
+            diagnosis.step,
+            diagnosis.severity,
+            round(diagnosis.confidence, 3),
+            diagnosis.sentence[:300],
+        )
+
+
+def record(
+    study: Any, objective: Any, folder: str | Path, *, epochs: int, trials: int, value_of: str = "last"
+) -> Path:
+    """Run a study without stopping anything and keep what the simulator needs.
+
+    The objective is the ordinary one with :func:`akeso.search.watch` in it; while the study is being recorded
+    no verdict ends a trial. Trials that crash are kept as such. Recording again into the same folder goes on.
+    """
+    if len(study.directions) > 1:
+        raise BadInput("a study with several objectives cannot be recorded; record one objective at a time")
+    if trials < 1 or epochs < 1:
+        raise BadInput(f"trials and epochs must be at least 1, but {trials=} and {epochs=}")
+    target = Path(folder).resolve()
+    target.mkdir(parents=True, exist_ok=True)
+    study.set_user_attr(memory.RECORD, {"folder": str(target), "epochs": epochs, "value_of": value_of})
+    study.optimize(objective, n_trials=trials, catch=(Exception,))
+    return target

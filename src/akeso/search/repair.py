@@ -1,0 +1,116 @@
+"""Light remedies for a trial under way: a lower rate, clipping, a warm-up, other first weights.
+
+A remedy acts through hooks of the optimizer, so that whatever schedule the objective uses goes on underneath:
+the rate is multiplied just for the step and put back after it. What was really used is recorded beside what
+was suggested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+#: Per problem: factor of the learning rate, norm to clip to (in multiples of what is usual), new weights or not.
+_REMEDIES: Final[dict[str, tuple[float, float | None, bool]]] = {
+    "non-finite": (0.1, 1.0, True),
+    "exploding-gradient": (0.3, 1.0, False),
+    "dying-relu": (0.1, 1.0, True),
+    "saturated-activation": (0.1, 1.0, True),
+    "constant-prediction": (0.1, 1.0, True),
+    "vanishing-gradient": (1.0, 1.0, True),
+}
+#: Steps over which the rate rises after a repair.
+_WARM_UP: Final = 50
+
+
+class Repair:
+    """Treats the problems of one trial, at most twice; a trial that needs more is stopped."""
+
+    def __init__(self, model: Any, optimizer: Any, *, most: int = 2) -> None:
+        self._model = model
+        several = optimizer if isinstance(optimizer, Iterable) else [optimizer]
+        self._optimizers = [one for one in several if one is not None]
+        self._most = most
+        self._handles: list[Any] = []
+        self._factor, self._clip, self._since = 1.0, math.inf, 0
+        self._kept: list[list[float]] = []
+        self.done: list[str] = []
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """The hyperparameters really used, beside what was suggested."""
+        return {
+            "repaired": list(self.done),
+            "learning_rate_factor": self._factor,
+            "clip_norm": self._clip if math.isfinite(self._clip) else None,
+            "warm_up_steps": _WARM_UP if self.done else 0,
+            "new_weights": any(_REMEDIES[problem][2] for problem in self.done),
+            "learning_rate": [g["lr"] * self._factor for o in self._optimizers for g in o.param_groups],
+        }
+
+    def treat(self, problem: str) -> bool:
+        """Treat a problem; False when there is no light remedy for it, or no more patience."""
+        if problem not in _REMEDIES or self._model is None or not self._optimizers:
+            return False
+        if len(self.done) >= self._most:
+            return False
+        factor, clip, renew = _REMEDIES[problem]
+        self.done.append(problem)
+        self._factor *= factor
+        self._clip = clip if clip is not None else self._clip
+        self._since = 0
+        if renew:
+            self._renew()
+        # The gradients of the step in which the problem showed belong to the old weights.
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        if not self._handles:
+            for optimizer in self._optimizers:
+                self._handles.append(optimizer.register_step_pre_hook(self._before))
+                self._handles.append(optimizer.register_step_post_hook(self._after))
+        return True
+
+    def close(self) -> None:
+        """Takes the hooks out."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _renew(self) -> None:
+        """New weights: orthogonal where there are matrices, so that signals neither grow nor shrink."""
+        import torch
+
+        with torch.no_grad():
+            for module in self._model.modules():
+                if hasattr(module, "reset_parameters"):
+                    module.reset_parameters()
+                weight = getattr(module, "weight", None)
+                if isinstance(weight, torch.nn.Parameter) and weight.dim() >= 2 and not _is_embedding(module):
+                    torch.nn.init.orthogonal_(weight, gain=math.sqrt(2.0))
+            for name, buffer in self._model.named_buffers():
+                if not torch.isfinite(buffer).all():
+                    buffer.fill_(1.0 if name.endswith("running_var") else 0.0)
+        for optimizer in self._optimizers:
+            optimizer.state.clear()
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        import torch
+
+        if math.isfinite(self._clip):
+            parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+            if parameters:
+                torch.nn.utils.clip_grad_norm_(parameters, self._clip)
+        rise = min(1.0, (self._since + 1) / _WARM_UP)
+        self._since += 1
+        self._kept.append([group["lr"] for group in optimizer.param_groups])
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * self._factor * rise
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        for group, rate in zip(optimizer.param_groups, self._kept.pop(), strict=True):
+            group["lr"] = rate
+
+
+def _is_embedding(module: Any) -> bool:
+    return "Embedding" in type(module).__name__

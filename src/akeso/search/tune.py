@@ -1,0 +1,247 @@
+"""Ray Tune: what a trial reports, and a ``Stopper`` that reads it.
+
+In the worker, :func:`ray_watch` watches the training and reports metrics together with what was found. In the
+driver, :class:`DiagnosisStopper` ends trials by these columns and by their curves. Either works alone, and both
+go together with any scheduler and searcher: a NaN never reaches them, for it is replaced by a finite worst
+value (schedulers compare, and every comparison with NaN is false).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput
+from akeso.search._optional import require
+from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
+from akeso.search.inspection import Ending, Inspection
+from akeso.search.judge import Judge
+from akeso.search.profiles import SearchProfile, search_profile
+from akeso.search.values import as_number
+from akeso.search.verdict import Verdict
+
+if TYPE_CHECKING:
+    from ray.tune import Stopper
+else:
+    try:
+        from ray.tune import Stopper
+    except ModuleNotFoundError:
+
+        class Stopper:
+            """Stands in for Ray's base class where Ray is not installed."""
+
+
+#: What takes the place of a value that is not finite: far beyond any metric, near enough to be computed with.
+WORST = 1e12
+
+
+def _tune(purpose: str) -> Any:
+    return require("ray.tune", "ray", purpose)
+
+
+def _columns(verdict: Verdict | None) -> dict[str, Any]:
+    """The diagnosis columns of a result; the same in every report, as loggers want them."""
+    return {
+        "akeso_action": verdict.action if verdict is not None else "continue",
+        "akeso_problem": verdict.problem if verdict is not None else "",
+        "akeso_layer": verdict.layer if verdict is not None else "",
+        "akeso_step": verdict.step if verdict is not None else -1,
+        "akeso_sentence": verdict.sentence if verdict is not None else "",
+    }
+
+
+def _check_mode(mode: str) -> bool:
+    if mode not in ("min", "max"):
+        raise BadInput(f"mode is 'min' or 'max', but {mode=}")
+    return mode == "max"
+
+
+def ray_report(
+    metrics: Mapping[str, Any], *, metric: str, mode: str, verdict: Verdict | None = None, **options: Any
+) -> None:
+    """``tune.report`` with diagnosis columns, and with a finite worst value where ``metric`` is not finite."""
+    maximize = _check_mode(mode)
+    if metric not in metrics:
+        raise BadInput(
+            f"the metric {metric!r} is not among the reported ones: {', '.join(map(str, metrics))}"
+        )
+    value = as_number(metrics[metric], "ray_report")
+    finite = math.isfinite(value)
+    if not finite and verdict is None:
+        text = f"The reported {metric} is not finite."
+        verdict = Verdict("stop", "non-finite-value", "non-finite", sentence=text)
+    shown = value if finite else (-WORST if maximize else WORST)
+    _tune("ray_report").report({**metrics, metric: shown, **_columns(verdict)}, **options)
+
+
+def ray_watch(
+    model: Any,
+    optimizer: Any = None,
+    *,
+    metric: str,
+    mode: str,
+    profile: str | SearchProfile = "akeso",
+    planned_steps: int | None = None,
+) -> RayHealth:
+    """Watch the training function of one Ray Tune trial.
+
+    ::
+
+        with akeso.search.ray_watch(model, optimizer, metric="loss", mode="min") as health:
+            for epoch in range(20):
+                train_one_epoch(model, optimizer)
+                health.report({"loss": validate(model)})
+
+    A network that is dead, exploding or not finite ends the block within a step, after a last report that says
+    why. Curves are judged across trials by :class:`DiagnosisStopper` in the driver.
+    """
+    _tune("akeso.search.ray_watch")
+    return RayHealth(model, optimizer, metric, mode, search_profile(profile), planned_steps)
+
+
+class RayHealth:
+    """One watched Ray Tune trial; made by :func:`ray_watch`."""
+
+    def __init__(
+        self, model: Any, optimizer: Any, metric: str, mode: str, profile: SearchProfile, planned: int | None
+    ) -> None:
+        self.metric, self.mode = metric, mode
+        self._judge = Judge(profile, Knowledge((), 1), maximize=_check_mode(mode))
+        self._values: list[float] = []
+        self._last: dict[str, Any] = {}
+        self._inspection = Inspection(model, optimizer, profile, self._found, planned_steps=planned)
+
+    def __enter__(self) -> RayHealth:
+        self._inspection.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        self._inspection.close()
+        if not isinstance(error, Ending):
+            return False
+        metrics = {self.metric: math.nan, **self._last}
+        if not self._values:
+            metrics[self.metric] = math.nan  # replaced by the worst finite value on its way out
+        ray_report(metrics, metric=self.metric, mode=self.mode, verdict=error.verdict)
+        return True
+
+    def report(self, metrics: Mapping[str, Any], **options: Any) -> None:
+        """Report after an epoch, as ``tune.report`` does, with what has been found."""
+        if self.metric in metrics:
+            self._values.append(as_number(metrics[self.metric], "health.report"))
+        finite = bool(self._values) and math.isfinite(self._values[-1])
+        ray_report(metrics, metric=self.metric, mode=self.mode, **options)
+        if finite:
+            self._last = dict(metrics)
+
+    def _found(self, diagnosis: Diagnosis) -> None:
+        finite = [value for value in self._values if math.isfinite(value)]
+        costs = running_costs(finite, maximize=self._judge.maximize)
+        verdict = self._judge.of_findings([diagnosis], costs, epoch=len(finite), within_epoch=True)
+        if verdict:
+            raise Ending(verdict)
+
+
+class DiagnosisStopper(Stopper):
+    """Ends Ray Tune trials by what they report: diagnosis columns, values that are not finite, and curves.
+
+    Pass it as ``tune.RunConfig(stop=DiagnosisStopper("loss", "min", epochs=20))``; combine it with others by
+    ``tune.stopper.CombinedStopper``. Why a trial ended is in ``reasons`` by trial id, in the ``akeso_*`` columns
+    of its last result where the trial was watched, and in ``log`` when a file is given.
+
+    Ray has one kind of early end: a trial that is stopped keeps its last result. ``reasons[id].action`` tells
+    hopeless (``stop``) from no more gain (``finish``).
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        mode: str,
+        *,
+        epochs: int,
+        profile: str | SearchProfile = "akeso",
+        value: ValueOf = "last",
+        log: str | Path | None = None,
+        **changes: Any,
+    ) -> None:
+        _tune("DiagnosisStopper")
+        if epochs < 1:
+            raise BadInput(f"epochs must be at least 1, but {epochs=}")
+        self.metric, self.maximize, self.epochs = metric, _check_mode(mode), epochs
+        self.profile = search_profile(profile, **changes)
+        self.value_of: ValueOf = value
+        self.reasons: dict[str, Verdict] = {}
+        self._log = str(log) if log is not None else None
+        self._values: dict[str, list[float]] = {}
+        self._guarded: set[str] = set()
+        self._ended: dict[str, Curve] = {}
+        self._judge: Judge | None = None
+        self._made_for = -1
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        """Whether the trial ends with this result."""
+        if trial_id in self.reasons:
+            return True
+        if self.metric not in result:
+            return False
+        value = as_number(result[self.metric], "DiagnosisStopper")
+        # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
+        at = int(result.get("training_iteration", len(self._values.get(trial_id, ())) + 1))
+        values = self._values.setdefault(trial_id, [])
+        del values[max(0, at - 1) :]
+        values.append(value if abs(value) < WORST else math.nan)
+        verdict = self._of_columns(result) or self._of_curve(trial_id, values)
+        if verdict:
+            self.reasons[trial_id] = verdict
+            self._say(trial_id, verdict)
+        if verdict or len(values) >= self.epochs or result.get("done"):
+            self._end(trial_id, verdict)
+        return bool(verdict)
+
+    def stop_all(self) -> bool:
+        """The search as a whole is never ended."""
+        return False
+
+    def _of_columns(self, result: Mapping[str, Any]) -> Verdict | None:
+        action = result.get("akeso_action", "continue")
+        if action not in ("stop", "finish"):
+            return None
+        text = {key: str(result.get(f"akeso_{key}", "")) for key in ("problem", "layer", "sentence")}
+        step = int(result.get("akeso_step", -1))
+        return Verdict(
+            action, text["problem"], text["problem"], text["layer"], step, sentence=text["sentence"]
+        )
+
+    def _of_curve(self, trial_id: str, values: list[float]) -> Verdict | None:
+        judge = self._current()
+        if judge.guarding:
+            self._guarded.add(trial_id)
+        costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
+        verdict = judge.of_curve(costs)
+        return verdict if verdict else None
+
+    def _current(self) -> Judge:
+        count = len(self._ended)
+        if self._judge is None or count >= self._made_for + max(1, self._made_for // 10):
+            knowledge = Knowledge(self._ended.values(), self.epochs)
+            self._judge, self._made_for = Judge(self.profile, knowledge, maximize=self.maximize), count
+        return self._judge
+
+    def _end(self, trial_id: str, verdict: Verdict | None) -> None:
+        values = self._values[trial_id]
+        costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
+        stopped = verdict is not None and verdict.action == "stop"
+        full = verdict is None and len(values) == self.epochs
+        self._ended[trial_id] = Curve(tuple(costs.tolist()), full, stopped, trial_id in self._guarded)
+
+    def _say(self, trial_id: str, verdict: Verdict) -> None:
+        if self._log is not None:
+            with Path(self._log).open("a") as file:
+                file.write(json.dumps({"trial": trial_id, **verdict.to_dict()}) + "\n")

@@ -1,0 +1,50 @@
+"""Reported values: what counts as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from akeso.errors import BadInput
+
+
+def as_number(value: Any, what: str = "health.report") -> float:
+    """A number, a NumPy scalar or a tensor of one element as a float; anything else is an error that says so."""
+    if isinstance(value, str | bytes) or value is None:
+        raise BadInput(
+            f"{what} takes a number, but got {value!r} of type {type(value).__name__}; pass a float"
+        )
+    size = getattr(value, "numel", None)
+    count = size() if callable(size) else getattr(value, "size", 1)
+    if isinstance(count, int) and count != 1:
+        shape = tuple(getattr(value, "shape", ()))
+        raise BadInput(
+            f"{what} takes one number per objective, but got {count} of shape {shape}; "
+            "reduce them first, for example with .mean()"
+        )
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"{what} takes a number, but got {value!r} of type {type(value).__name__}; pass a float"
+        ) from error
+
+
+def as_numbers(value: Any, objectives: int) -> tuple[float, ...]:
+    """One number per objective of the study."""
+    if objectives == 1:
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 1:
+            value = value[0]
+        return (as_number(value),)
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) != objectives:
+        raise BadInput(
+            f"this study has {objectives} objectives, so health.report takes a list of {objectives} numbers, "
+            f"but got {value!r}"
+        )
+    return tuple(as_number(item) for item in value)
+
+
+def all_finite(values: Sequence[float]) -> bool:
+    """Whether every value is finite."""
+    return all(math.isfinite(value) for value in values)

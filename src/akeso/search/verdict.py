@@ -1,0 +1,77 @@
+"""What is decided about a trial, and why: a value that is written to the study and shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from akeso.diagnosis import Diagnosis
+
+#: ``continue``; ``stop`` as hopeless (PRUNED); ``finish`` early with the value kept (COMPLETE).
+Action = Literal["continue", "stop", "finish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One decision about one trial.
+
+    ``indicator`` names the rule that spoke: a diagnosed problem, ``non-finite-value``, ``forecast``,
+    ``no-more-gain``, ``out-of-reach`` or ``pruner``.
+    """
+
+    action: Action
+    indicator: str = ""
+    problem: str = ""
+    layer: str = ""
+    step: int = -1
+    epoch: int = -1
+    sentence: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.action != "continue"
+
+    @classmethod
+    def of_diagnosis(cls, diagnosis: Diagnosis, action: Action, epoch: int) -> Verdict:
+        """The decision that follows from a diagnosed problem."""
+        return cls(
+            action,
+            diagnosis.problem,
+            diagnosis.problem,
+            diagnosis.layer,
+            diagnosis.step,
+            epoch,
+            diagnosis.sentence,
+            {"confidence": round(diagnosis.confidence, 3), **_plain(diagnosis.evidence)},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain JSON values."""
+        return {
+            "action": self.action,
+            "indicator": self.indicator,
+            "problem": self.problem,
+            "layer": self.layer,
+            "step": self.step,
+            "epoch": self.epoch,
+            "sentence": self.sentence,
+            "evidence": _plain(self.evidence),
+        }
+
+
+CONTINUE = Verdict("continue")
+
+
+def _plain(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Evidence cut down to small JSON values: a study's storage is no place for arrays."""
+    kept: dict[str, Any] = {}
+    for key, value in list(evidence.items())[:12]:
+        number = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
+        if isinstance(number, bool | int | str) or number is None:
+            kept[key] = number if not isinstance(number, str) else number[:200]
+        elif isinstance(number, float):
+            kept[key] = number if number == number and abs(number) != float("inf") else str(number)
+        elif isinstance(number, list | tuple) and len(number) <= 8:
+            kept[key] = [str(item)[:80] if not isinstance(item, int | float) else item for item in number]
+    return kept
