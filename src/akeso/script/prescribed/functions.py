@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch.nn.functional as F
-
 import torch
-from akeso.errors import BadInput
+import torch.nn.functional as F
 from torch import Tensor
+
+from akeso.errors import BadInput
 
 #: Function name → class name of ``torch.nn`` ("Exp" where there is none).
 ACTIVATIONS: dict[str, str] = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from akeso.remedies.edit import Edit, Prescription
 from akeso.script.prescribed.places import Place
-from akeso.treatment.prescription import Edit, Prescription
+from akeso.script.program import Stopped
 
 
-class Ended(BaseException):
-    """Ends the script from inside; a ``BaseException``, so that the script's own handlers let it pass."""
+class Ended(Stopped):
+    """Ends the script from inside."""
 
 
 class Ledger:

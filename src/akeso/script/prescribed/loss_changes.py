@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-import torch
 from akeso.errors import Refused
-from torch import Tensor
 
 #: Losses that want scores, not probabilities.
 WITH_SCORES = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})

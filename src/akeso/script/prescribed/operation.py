@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-import torch
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
 from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, tensors
 from akeso.script.prescribed.ledger import Ended, Ledger
@@ -27,8 +28,7 @@ from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
 from akeso.script.prescribed.patching import patched, wrap_constructors
 from akeso.script.prescribed.places import Place, caller
-from akeso.script.prescribed.survey import Key, Survey
-from torch import nn
+from akeso.script.prescribed.survey import OUTSIDE, Key, Survey
 
 _PATIENCE = 3  # optimizer steps after which an edit that has had no effect is given up
 _GRACE = 50  # steps a truncated run may go on where no beginning of a training step is seen
@@ -53,6 +53,8 @@ class Operation:
         self.current_loader: Any = None
         self.survey = Survey()
         self.on_training: list[Callable[[], None]] = []  # called when a training forward pass begins
+        self.on_step: list[Callable[[], None]] = []
+        self.on_first_step: list[Callable[[], None]] = []
         self._stack = ExitStack()
         self._quiet = False
         self._in_loss = False
@@ -83,7 +85,9 @@ class Operation:
         if name in ACTIVATIONS and inputs:
             module = self._calls[-1] if self._calls else None
             made = module.__dict__.get("_akeso_made") if module is not None else None
-            key = Key(self._paths.get(id(module), "") if module is not None else "", name, made or caller(3))
+            key = Key(
+                self._paths.get(id(module), "?") if module is not None else OUTSIDE, name, made or caller(3)
+            )
         result = func(*args, **kwargs)
         self.survey.follow(name, inputs, tensors(result if isinstance(result, tuple) else (result,)), key)
         return result
@@ -224,6 +228,9 @@ class Operation:
             self.ledger.place("step", caller(2))
         if not self.survey.closed:
             self.close_survey([])
+        if self.steps == 0:
+            for listener in self.on_first_step:
+                listener()
         for part in self._parts:
             part.before_step(optimizer)
 
@@ -235,6 +242,8 @@ class Operation:
             self._truncate()
         if self.steps == _PATIENCE:
             self.settle()
+        for listener in self.on_step:
+            listener()
 
     def settle(self) -> None:
         """Refuse the edits that should have taken effect by now."""

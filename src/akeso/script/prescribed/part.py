@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torch import nn
 from torch.optim import Optimizer
 
 from akeso.script.prescribed.ledger import Ledger
-from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.case import Case
@@ -59,10 +59,3 @@ class Part:
 def trainable(module: nn.Module) -> bool:
     """Whether a module has parameters of its own or below."""
     return next(module.parameters(), None) is not None
-
-
-def first_float(args: tuple[Any, ...]) -> Tensor | None:
-    """The first positional argument, where it is a tensor of floating-point numbers."""
-    if args and isinstance(args[0], Tensor) and args[0].is_floating_point():
-        return args[0]
-    return None

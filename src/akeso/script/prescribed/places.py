@@ -33,7 +33,8 @@ class Place:
 
 
 @lru_cache(maxsize=4096)
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file of code is the user's own, not akeso's nor a library's."""
     if file.startswith("<"):
         return False
     real = os.path.realpath(file)
@@ -46,7 +47,7 @@ def caller(skip: int = 1) -> Place | None:
     """The innermost line of the user's own code that led here, or None."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             return Place(os.path.realpath(frame.f_code.co_filename), frame.f_lineno)
         frame = frame.f_back
     return None

@@ -11,15 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from akeso.script.prescribed.functions import ACTIVATIONS, MULTIPLICATIONS, PRODUCTS, WEIGHTED
-from akeso.script.prescribed.places import Place
 from torch import Tensor
 
+from akeso.script.prescribed.functions import ACTIVATIONS, MULTIPLICATIONS, PRODUCTS, WEIGHTED
+from akeso.script.prescribed.places import Place
+
+#: The path of what is called outside any model.
+OUTSIDE = "-"
 _LIMIT = 20_000  # operations followed; a longer step is an unrolled recurrence of no further interest
 
 
 class Key(NamedTuple):
-    """Names an activation call: the module whose ``forward`` makes it, or "", the function, the line."""
+    """Names an activation call: the module whose ``forward`` makes it, or "-", the function, the line."""
 
     path: str
     function: str
@@ -123,7 +126,7 @@ class Survey:
         """Function and line of hidden activations outside any model, where the line has no other role."""
         roles: dict[tuple[str, Place], set[str]] = {}
         for site in self.sites:
-            if not site.key.path and site.key.place is not None:
+            if site.key.path == OUTSIDE and site.key.place is not None:
                 roles.setdefault((site.key.function, site.key.place), set()).add(site.role)
         return {line for line, found in roles.items() if found == {"hidden"}}
 

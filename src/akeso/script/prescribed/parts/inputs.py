@@ -5,66 +5,80 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from akeso.script.prescribed.ledger import Ledger
-from akeso.script.prescribed.part import Part, first_float
-from akeso.script.prescribed.statistics import Moments
 from torch import Tensor, nn
+
+from akeso.errors import Refused
+from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.part import Part
+from akeso.torch.surgery.inputs import InputScaler, fit_scaler
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
+_ENOUGH = 8192  # samples after which the figures are not refined any more
+_NO_DATA = "no model was seen that takes its data as a first argument"
+
 
 class Inputs(Part):
-    """Standardises the first argument of the model the data enters first, in training and evaluation alike.
+    """Scales the first argument of the model the data enters first, in training and evaluation alike.
 
-    Statistics come from training passes alone and are refined over the first of them.
+    The figures come from training batches alone: fitted on the first one and again whenever their number has
+    doubled, so that they settle within the first pass.
     """
 
-    remedies: ClassVar = {"scale-inputs": "no model was seen that takes its data as a first argument"}
+    remedies: ClassVar = {"scale-inputs": _NO_DATA}
 
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
-        self._model: nn.Module | None = None
-        self._moments: Moments | None = None
+        self._kind: type[nn.Module] | None = None
+        self._scaler: InputScaler | None = None
+        self._batches: list[Tensor] = []
+        self._fitted_on = 0
 
     def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
         """Scale what enters."""
         edit = self.ledger.one("scale-inputs")
-        if edit is None or (self._model is not None and type(model) is not type(self._model)):
+        if (
+            edit is None
+            or self._kind not in (None, type(model))
+            or not args
+            or not isinstance(args[0], Tensor)
+        ):
             return args
-        value = first_float(args)
-        if value is None:
-            whole = bool(args) and isinstance(args[0], Tensor)
-            self.ledger.object_to(
-                edit,
-                "the model's input is whole numbers, such as word ids"
-                if whole
-                else self.remedies[edit.remedy],
-            )
+        value = args[0]
+        if value.requires_grad:  # it comes out of another model
             return args
-        if value.requires_grad or value.dim() < 2:
+        try:
+            if training:
+                self._learn(value)
+        except Refused as refusal:
+            self.ledger.object_to(edit, str(refusal))
             return args
-        self._model = model
-        if self._moments is None:
-            # Channels of images and features of everything else have statistics of their own.
-            kept = 1 if value.dim() > 3 else value.dim() - 1
-            over = tuple(d for d in range(value.dim()) if d != kept)
-            self._moments = Moments(over, limit=edit.values.get("outliers", "clip") == "clip")
-        moments = self._moments
-        if training and not moments.settled:
-            moments.add(value)
-        if not moments.samples:
+        if self._scaler is None:
             return args
+        self._kind = type(model)
         self.ledger.mark(edit)
-        mean, spread = moments.mean(), moments.spread()
-        self.ledger.facts["input_scale"] = (
-            {
-                "mean": [round(float(x), 6) for x in mean.reshape(-1)[:16]],
-                "std": [round(float(x), 6) for x in spread.reshape(-1)[:16]],
-            }
-            if moments.settled or "input_scale" not in self.ledger.facts
-            else self.ledger.facts["input_scale"]
-        )
-        clean = torch.where(torch.isfinite(value), value, mean.to(value))
-        scaled = (moments.limited(clean) - mean.to(value)) / spread.to(value)
-        return (scaled.to(value.dtype), *args[1:])
+        with self.operation.quietly(), torch.no_grad():
+            scaled = self._scaler.to(value.device)(value)
+        return (scaled, *args[1:])
+
+    def _learn(self, value: Tensor) -> None:
+        known = sum(map(len, self._batches))
+        if known >= _ENOUGH:
+            return
+        self._batches.append(value.detach().clone())
+        known += len(value)
+        if known < 2 * self._fitted_on and known < _ENOUGH:
+            return
+        with self.operation.quietly():
+            self._scaler, notes = fit_scaler(torch.cat(self._batches) if self._alike() else value)
+        self._fitted_on = known
+        self.ledger.facts["input_scale"] = {
+            "mean": [float(x) for x in self._scaler.centre.reshape(-1)[:1024]],
+            "std": [float(x) for x in self._scaler.scale.reshape(-1)[:1024]],
+            "dirty": any("not finite" in note or "far out" in note for note in notes),
+            "found": notes,
+        }
+
+    def _alike(self) -> bool:
+        return len({batch.shape[1:] for batch in self._batches}) == 1

@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-import torch
 from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
@@ -18,9 +19,8 @@ from akeso.script.prescribed.parts.models import by_the_loss
 from akeso.script.prescribed.parts.outputs import scores_behind
 from akeso.script.prescribed.parts.targets import VALUE_LOSSES, Targets
 from akeso.script.prescribed.places import caller
-from akeso.script.prescribed.statistics import known_targets
+from akeso.script.prescribed.targets_of import known_targets
 from akeso.torch.surgery.operation import operate
-from torch import Tensor
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from torch import nn
 from torch.optim import Optimizer
 
 from akeso.remedies.edit import Edit
@@ -11,7 +12,6 @@ from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.part import Part
 from akeso.torch.surgery.operation import operate
-from torch import nn
 
 _SURGERY = ("unfreeze", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise")
 _NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
@@ -33,10 +33,26 @@ def by_the_loss(edit: Edit) -> bool:
 class Models(Part):
     """Operates on every model the script calls, before its first forward pass."""
 
-    remedies: ClassVar = dict.fromkeys((*_SURGERY, "add-to-optimizer"), _NO_MODEL)
+    remedies: ClassVar = dict.fromkeys((*_SURGERY, "add-to-optimizer"), _NO_MODEL) | {
+        "set-dropout": "the model has no dropout layer"
+    }
+
+    def _set_dropout(self, model: nn.Module) -> None:
+        edit = self.ledger.one("set-dropout")
+        if edit is None:
+            return
+        limit, seen = float(edit.values["to"]), False
+        for module in model.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.p, seen = min(module.p, limit), True
+            elif isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout:
+                module.dropout, seen = min(module.dropout, limit), True
+        if seen:
+            self.ledger.mark(edit)
 
     def on_model(self, model: nn.Module, case: Case) -> None:
         """Operate, and hand new parameters to the optimizers that have the model's."""
+        self._set_dropout(model)
         edits = [
             edit
             for edit in self.ledger.prescription

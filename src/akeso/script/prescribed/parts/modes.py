@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from akeso.script.prescribed.part import Part
 from torch import nn
+
+from akeso.script.prescribed.part import Part
 
 
 class Modes(Part):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
-import torch
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.part import Part
-from torch import nn
 
 _NO_OPTIMIZER = "the script makes no torch optimizer"
 
@@ -18,7 +18,9 @@ _NO_OPTIMIZER = "the script makes no torch optimizer"
 class Optimizers(Part):
     """Changes every optimizer as soon as the script has made it, so that schedulers see the new rates."""
 
-    remedies: ClassVar = {"substitute-optimizer": _NO_OPTIMIZER, "set-learning-rate": _NO_OPTIMIZER}
+    remedies: ClassVar = dict.fromkeys(
+        ("substitute-optimizer", "set-learning-rate", "set-weight-decay"), _NO_OPTIMIZER
+    )
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """Change class and rates."""
@@ -30,6 +32,9 @@ class Optimizers(Part):
         edit = self.ledger.one("set-learning-rate")
         if edit is not None:
             self._set_rate(optimizer, edit)
+        edit = self.ledger.one("set-weight-decay")
+        if edit is not None:
+            self._set_decay(optimizer, edit)
 
     def _set_rate(self, optimizer: Optimizer, edit: Edit) -> None:
         if "lr" not in optimizer.defaults:
@@ -43,6 +48,15 @@ class Optimizers(Part):
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor if old else float(edit.values.get("to", 0.0))
         optimizer.defaults["lr"] = optimizer.param_groups[0]["lr"]
+        self.ledger.mark(edit)
+
+    def _set_decay(self, optimizer: Optimizer, edit: Edit) -> None:
+        if not any(group.get("weight_decay") for group in optimizer.param_groups):
+            self.ledger.object_to(edit, "the optimizer has no weight decay")
+            return
+        for group in optimizer.param_groups:
+            if group.get("weight_decay"):
+                group["weight_decay"] = float(edit.values["to"])
         self.ledger.mark(edit)
 
     def _exchange(self, optimizer: Optimizer, edit: Edit) -> None:

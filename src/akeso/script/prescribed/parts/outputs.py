@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from akeso.script.prescribed.functions import ACTIVATIONS, PROBABILITIES, VIEWS
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.parts.models import by_the_loss
-from torch import Tensor
 
 _BEFORE = "_akeso_before"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor, nn
+
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.functions import ACTIVATIONS, activation
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.places import caller
-from torch import Tensor, nn
 
 
 class Outside(Part):

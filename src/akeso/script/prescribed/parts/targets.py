@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
+
 from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
-from akeso.script.prescribed.statistics import known_targets
-from torch import Tensor, nn
+from akeso.script.prescribed.targets_of import known_targets
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-import torch
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
-from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation

@@ -1,0 +1,271 @@
+"""The child process: one run of a script under a prescription, watched, from order to answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from akeso.remedies.edit import Prescription
+from akeso.script import program as programs
+from akeso.script.arrival import Arrival
+from akeso.script.metrics import ChosenMetric, PrintedMetrics
+from akeso.script.output import listen
+from akeso.script.prescribed.files import FileWatch
+from akeso.script.prescribed.ledger import Ended, Ledger
+from akeso.script.prescribed.order import Answer, Order
+from akeso.script.prescribed.seeding import move_seeds, seed_everything, seed_torch
+from akeso.script.program import Program, Stopped
+
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+    from akeso.script.prescribed.weights import BestWeights
+    from akeso.torch.watching import Watch
+
+_FEWEST = 15  # steps before the first look, and between two
+_SURE = 0.5  # confidence from which a finding counts
+_WATCHING = 0.05  # share of the time that watching may take: a trial is short and must be seen well
+
+
+class NeedsInput(Ended):
+    """The script asks for input."""
+
+
+class WritesOverData(Ended):
+    """The script is about to change a file that it read as its data."""
+
+
+class NoInput:
+    """Stands in for standard input: whoever reads it ends the script."""
+
+    encoding, errors, closed = "utf-8", "strict", False
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise NeedsInput("the script asks for input, so it cannot be run again unattended")
+
+    read = readline = readlines = __iter__ = __next__ = _refuse
+
+    def isatty(self) -> bool:
+        """Nobody is there."""
+        return False
+
+    def fileno(self) -> int:
+        """The real standard input, which is empty."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Child:
+    """Runs the script with watch and operation around it."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._folder = Path(order.folder)
+        self._pid = os.getpid()
+        self._real_exit = os._exit
+        self._answer = Answer()
+        self._ledger = Ledger(Prescription.from_list(order.prescription))
+        self._metric = ChosenMetric(order.metric) if order.metric is not None else None
+        self._printed = PrintedMetrics()
+        self._operation: Operation | None = None
+        self._watch: Watch | None = None
+        self._best: BestWeights | None = None
+        self._next_look = _FEWEST
+        self._suspected: set[str] = set()
+        self._files = FileWatch(
+            self._folder / "files.jsonl",
+            self._folder / "backups" if order.keep_files else None,
+            Path(order.folder).parent,
+            self._overwrites,
+        )
+
+    def run(self) -> int:
+        """Run the script to its end; the exit code of this process."""
+        order = self._order
+        if order.seed is not None:
+            seed_everything(order.seed)
+        sys.stdin = NoInput()
+        listeners = listen(self._hear)
+        os._exit = self._exit_at_once
+        self._files.install()
+        arrival = Arrival("torch", self._torch_arrived)
+        arrival.install()
+        try:
+            ending = programs.run(Program(order.target, tuple(order.arguments), order.is_module))
+            self._conclude(ending)
+        finally:
+            arrival.remove()
+            self._files.stop()
+            for listener in listeners:
+                if listener is not None:
+                    listener.remove()
+            os._exit = self._real_exit
+        return self._answer.code
+
+    # while the script runs --------------------------------------------------------------------------------
+
+    def _torch_arrived(self) -> None:
+        from akeso.script.prescribed.operation import Operation
+        from akeso.script.prescribed.survey import hidden_lines
+        from akeso.script.prescribed.weights import BestWeights
+        from akeso.torch.watching import watch_everything
+
+        order = self._order
+        if order.seed is not None:
+            seed_torch(order.seed)
+            if order.reseed:
+                move_seeds(order.seed)
+        self._best = BestWeights(self._folder)
+        self._watch = watch_everything(
+            run=self._folder,
+            budget=_WATCHING,
+            profile=order.profile,
+            planned_steps=order.planned_steps,
+        )
+        self._operation = Operation(self._ledger, max_steps=order.max_steps, hidden=hidden_lines(order.sites))
+        self._operation.on_training.append(self._training_goes_on)
+        self._operation.on_first_step.append(self._first_step)
+        if order.stop_on_error:
+            self._operation.on_step.append(self._look)
+        self._operation.__enter__()
+        _tell_of_saving(self._files)
+
+    def _first_step(self) -> None:
+        from akeso.script.prescribed.planning import planned_steps
+
+        self._files.training = True
+        planned, self._answer.epoch_steps = planned_steps()
+        planned = self._order.planned_steps or planned
+        self._answer.planned_steps = planned
+        if self._watch is not None and planned:
+            self._watch.history.planned_steps = planned
+
+    def _training_goes_on(self) -> None:
+        """An evaluation may have ended: keep its weights where they are the best so far."""
+        watch, operation, best = self._watch, self._operation, self._best
+        if watch is None or operation is None or best is None or not operation.steps:
+            return
+        history = watch._probe.history
+        accuracies = history.series("val_accuracy").values.tolist()
+        if accuracies:
+            best.look(self._model, accuracies, True)
+        else:
+            best.look(self._model, [value for _, value in operation.evaluations], False)
+
+    def _model(self) -> Any:
+        from akeso.script.prescribed.weights import trained_model
+
+        return trained_model(self._operation) if self._operation is not None else None
+
+    def _look(self) -> None:
+        """Now and then: is this run known to be hopeless? What one look suspects the next must confirm."""
+        operation, watch = self._operation, self._watch
+        if operation is None or watch is None or operation.steps < self._next_look:
+            return
+        planned = self._answer.planned_steps or 8 * operation.steps
+        self._next_look = operation.steps + max(_FEWEST, round(0.06 * planned))
+        found = {
+            diagnosis.problem
+            for diagnosis in watch.diagnoses
+            if diagnosis.severity == "error" and diagnosis.confidence >= _SURE
+        }
+        certain = sorted(found & self._suspected)
+        self._suspected = found
+        if certain:
+            self._answer.ended, self._answer.reason = "error-found", ", ".join(certain)
+            raise Stopped(f"{certain[0]} is certain after {operation.steps} steps")
+
+    def _overwrites(self, path: str) -> None:
+        raise WritesOverData(
+            f"the script writes over its own data ({path}), so that a second run is not the same"
+        )
+
+    def _hear(self, line: str, whole: bool) -> None:
+        steps = self._operation.steps if self._operation is not None else 0
+        if self._metric is not None:
+            for value in self._metric.values(line):
+                if self._watch is not None:
+                    self._watch.record.readings(steps, {"metric": {"": value}})
+        if whole:
+            self._printed.hear(line, steps)
+
+    def _exit_at_once(self, status: int) -> NoReturn:
+        if os.getpid() == self._pid:
+            self._conclude(programs.Ending(status & 0xFF, failed=bool(status & 0xFF)))
+        self._real_exit(status)
+
+    # at its end -------------------------------------------------------------------------------------------
+
+    def _conclude(self, ending: programs.Ending) -> None:
+        answer, operation = self._answer, self._operation
+        self._files.training = False
+        answer.code = ending.code
+        if answer.ended != "error-found":
+            answer.ended, answer.reason = self._how(ending)
+        if operation is not None:
+            if answer.ended == "finished" and operation.steps:
+                self._settle(operation)
+            answer.steps = operation.steps
+            answer.trained = operation.steps > 0
+            answer.sites = operation.survey.to_list()
+            answer.evaluations = [[step, value] for step, value in operation.evaluations]
+            self._training_goes_on()
+            self._save_weights()
+            operation.__exit__(None, None, None)
+        answer.ledger = self._ledger.to_dict()
+        self._close_watch()
+        answer.write(self._folder / "answer.json")
+
+    def _settle(self, operation: Operation) -> None:
+        try:
+            operation.settle()
+        except Ended as ended:
+            self._answer.ended, self._answer.reason = "refused", str(ended)
+
+    def _how(self, ending: programs.Ending) -> tuple[str, str]:
+        if ending.stopped:
+            if self._operation is not None and self._operation.truncated:
+                return "steps", ending.stopped
+            if "asks for input" in ending.stopped:
+                return "input", ending.stopped
+            if "writes over its own data" in ending.stopped:
+                return "overwrites", ending.stopped
+            return "refused", ending.stopped
+        if ending.failed:
+            return "crashed", f"the script ended with exit code {ending.code}"
+        return "finished", ""
+
+    def _save_weights(self) -> None:
+        from akeso.script.prescribed.weights import save
+
+        model = self._model()
+        if model is None:
+            return
+        self._answer.weights = save(model, self._folder / "last")
+        self._answer.best_weights = self._best.file if self._best is not None else None
+
+    def _close_watch(self) -> None:
+        watch = self._watch
+        if watch is None:
+            return
+        printed = self._printed.as_fact()
+        if printed:
+            watch.record.fact("printed_metrics", printed)
+        watch.close()
+        self._answer.overhead = watch.overhead
+
+
+def _tell_of_saving(files: FileWatch) -> None:
+    """``torch.save`` to a path goes past Python's own files."""
+    import torch
+
+    original = torch.save
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        files.wrote(f)
+        return original(obj, f, *args, **kwargs)
+
+    torch.save = save

@@ -1,0 +1,133 @@
+"""How many steps a training will take, read from the loops around its first step.
+
+Where ``optimizer.step()`` stands in ``for epoch in range(args.epochs): for x, y in loader:``, the lengths of both
+loops are known while they run. Only names, attributes, numbers and a few harmless calls are evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import math
+import operator
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from akeso.script.prescribed.places import is_users
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+}
+_PASSED_ON = ("enumerate", "tqdm", "trange", "track", "iter", "list")
+
+
+def planned_steps() -> tuple[int | None, int | None]:
+    """Steps of the whole training and of one pass of its outermost loop, None where unknown."""
+    frame: FrameType | None = sys._getframe(1)
+    lengths: list[int] = []  # innermost first
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            for loop in _loops_around(frame):
+                length = _length(loop, frame)
+                if not length:
+                    return None, None
+                lengths.append(length)
+        frame = frame.f_back
+    if not lengths:
+        return None, None
+    return math.prod(lengths), math.prod(lengths[:-1])
+
+
+def _loops_around(frame: FrameType) -> list[ast.stmt]:
+    """The loops of this frame's own function, or module, that contain its current line."""
+    source = "".join(linecache.getlines(frame.f_code.co_filename))
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    line, name, first = frame.f_lineno, frame.f_code.co_name, frame.f_code.co_firstlineno
+    scope: ast.AST = tree
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if start == first:
+                scope = node
+    around = [
+        node
+        for node in _own(scope)
+        if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= _last(node)
+    ]
+    return sorted(around, key=lambda loop: -loop.lineno)  # innermost first
+
+
+def _own(scope: ast.AST) -> list[ast.AST]:
+    """The nodes of a scope without those of functions and classes inside it."""
+    found: list[ast.AST] = []
+    pending = list(ast.iter_child_nodes(scope))
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def _last(loop: ast.For | ast.While) -> int:
+    return loop.body[-1].end_lineno or loop.body[-1].lineno
+
+
+def _length(loop: ast.stmt, frame: FrameType) -> int | None:
+    if not isinstance(loop, ast.For):
+        return None
+    try:
+        return _count(loop.iter, frame)
+    except Exception:  # whatever the user's names stand for, this is a guess and nothing else
+        return None
+
+
+def _count(node: ast.expr, frame: FrameType) -> int | None:
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in ("range", "trange"):
+            return len(range(*[int(_value(argument, frame)) for argument in node.args]))
+        if name in _PASSED_ON and node.args:
+            return _count(node.args[0], frame)
+        if name == "zip":
+            counts = [_count(argument, frame) for argument in node.args]
+            return None if None in counts else min(count for count in counts if count is not None)
+        if name == "split" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
+            return math.ceil(len(_value(node.func.value, frame)) / int(_value(node.args[0], frame)))
+        return None
+    value = _value(node, frame)
+    return len(value) if hasattr(value, "__len__") else None
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """The value of an expression that can be had without running anything of the user's."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals[node.id] if node.id in frame.f_locals else frame.f_globals[node.id]
+    if isinstance(node, ast.Attribute):
+        return getattr(_value(node.value, frame), node.attr)
+    if isinstance(node, ast.Subscript):
+        return _value(node.value, frame)[_value(node.slice, frame)]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, frame)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        return _OPERATIONS[type(node.op)](left, right)
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("len", "int", "min", "max"):
+        function = {"len": len, "int": int, "min": min, "max": max}[node.func.id]  # type: ignore[attr-defined]
+        return function(*[_value(argument, frame) for argument in node.args])  # type: ignore[operator]
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("size", "__len__"):
+        assert isinstance(node.func, ast.Attribute)
+        owner = _value(node.func.value, frame)
+        return getattr(owner, node.func.attr)(*[_value(argument, frame) for argument in node.args])
+    raise LookupError(f"{type(node).__name__} is not evaluated")

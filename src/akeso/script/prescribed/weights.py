@@ -1,0 +1,85 @@
+"""The weights of the model that is trained, saved where the script would not have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+
+_LARGEST = 2 << 30  # bytes of weights beyond which only the last ones are kept
+
+
+def trained_model(operation: Operation) -> nn.Module | None:
+    """The model that has most of the parameters the optimizers hold."""
+    held = {id(p) for optimizer in operation.optimizers for g in optimizer.param_groups for p in g["params"]}
+    best, most = None, 0
+    for model in operation.models:
+        size = sum(p.numel() for p in model.parameters() if id(p) in held)
+        if size > most:
+            best, most = model, size
+    return best
+
+
+def save(model: nn.Module, path: Path) -> str | None:
+    """Save a model's state dict; as safetensors where that package is there and takes it."""
+    state = {
+        name: value.detach().cpu().contiguous().clone()
+        for name, value in model.state_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
+    for write, suffix in ((_safetensors, ".safetensors"), (_torch, ".pt")):
+        file = path.with_suffix(suffix)
+        part = file.with_suffix(f"{suffix}.part")
+        try:
+            write(state, part)
+            os.replace(part, file)
+        except Exception:
+            part.unlink(missing_ok=True)
+            continue
+        return str(file)
+    return None
+
+
+def _safetensors(state: dict[str, Any], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(state, str(path))
+
+
+def _torch(state: dict[str, Any], path: Path) -> None:
+    torch.save(state, path)
+
+
+class BestWeights:
+    """Keeps the weights of the best evaluation so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._best: float | None = None
+        self._seen = 0
+        self.file: str | None = None
+
+    def look(
+        self, model_now: Callable[[], nn.Module | None], values: list[float], higher_is_better: bool
+    ) -> None:
+        """Save where the newest of these evaluations is the best one; nothing where there is no new one."""
+        if len(values) <= self._seen:
+            return
+        self._seen = len(values)
+        model = model_now()
+        if model is None:
+            return
+        value = values[-1] if higher_is_better else -values[-1]
+        if value != value or (self._best is not None and value <= self._best):
+            return
+        if sum(p.numel() * p.element_size() for p in model.parameters()) > _LARGEST:
+            return
+        self._best = value
+        self.file = save(model, self._folder / "best")

@@ -1,0 +1,240 @@
+"""Changes to a script's loop: optimizer, loss, gradients, batches, modes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from akeso.remedies.edit import Edit, Prescription
+from akeso.script.draft import Draft, name_of
+from akeso.script.rewrite_model import trained
+
+if TYPE_CHECKING:
+    from akeso.script.rewrite import Clues
+
+_MODULE = {
+    "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
+    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss", "mse_loss": "MSELoss", "l1_loss": "L1Loss",
+    "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
+}  # fmt: skip
+
+
+def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
+    """The calls that make optimizers: the outermost on such a line with a first argument."""
+    for place in clues.places.get("optimizer", ()):
+        calls = [call for call in draft.calls(None, int(place["line"])) if call.args or call.keywords]
+        calls = [call for call in calls if name_of(call)[:1].isupper()]
+        if calls:
+            yield calls[0]
+
+
+def _steps(draft: Draft, clues: Clues) -> Iterator[tuple[ast.stmt, str]]:
+    """The statements that step, and the name of the optimizer."""
+    for place in clues.places.get("step", ()):
+        for call in draft.calls({"step"}, int(place["line"])):
+            statement = draft.statement(call)
+            if statement is not None and isinstance(call.func, ast.Attribute):
+                holder = call.args[0] if call.args else call.func.value  # scaler.step(optimizer)
+                yield statement, draft.text(holder)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
+    """Another rate where the optimizer is made."""
+    done = False
+    for call in _optimizers(draft, clues):
+        if "to" in edit.values:
+            value = _number(float(edit.values["to"]))
+        else:
+            old = next((k.value for k in call.keywords if k.arg == "lr"), None)
+            old_text = draft.text(old) if old is not None else "1e-3"
+            value = f"{old_text} * {_number(float(edit.values['factor']))}"
+        draft.set_argument(call, "lr", value, 1)
+        done = True
+    rate = edit.values.get("to", f"{edit.values.get('factor')} times the old one")
+    return None if done else f"set the learning rate to {rate}"
+
+
+def find_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The rate that the range test has found stands in the notes."""
+    return "set the learning rate to the one that the range test has found"
+
+
+def substitute_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another optimizer on the same parameters."""
+    name, done = str(edit.values["to"]), False
+    options = {key: value for key, value in edit.values.items() if key not in ("to", "from")}
+    for call in _optimizers(draft, clues):
+        if not call.args:
+            continue
+        arguments = ", ".join(
+            [
+                draft.text(call.args[0]),
+                *(f"{k}={_number(v) if isinstance(v, float) else v}" for k, v in options.items()),
+            ]
+        )
+        owner = f"{draft.text(call.func.value)}." if isinstance(call.func, ast.Attribute) else "torch.optim."
+        draft.replace(call, f"{owner}{name}({arguments})")
+        done = True
+    return None if done else f"use torch.optim.{name} with {options}"
+
+
+def set_weight_decay(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another weight decay where the optimizer is made."""
+    value = _number(float(edit.values["to"]))
+    calls = list(_optimizers(draft, clues))
+    for call in calls:
+        draft.set_argument(call, "weight_decay", value)
+    return None if calls else f"set the weight decay to {value}"
+
+
+def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Clipping right before the step."""
+    limit = _number(float(edit.values.get("limit", 1.0)))
+    function = "clip_grad_value_" if edit.values.get("kind") == "value" else "clip_grad_norm_"
+    found = trained(draft, clues)
+    name = found[1] if found is not None else "model"
+    line = f"{draft.alias('torch')}.nn.utils.{function}({name}.parameters(), {limit})"
+    steps = list(_steps(draft, clues))
+    for statement, _name in steps:
+        draft.add_before(statement, line)
+    return None if steps else f"clip gradients before the step: {line}"
+
+
+def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """A linear warm-up, stepped with the optimizer."""
+    steps = int(edit.values.get("steps", 100))
+    made = [draft.statement(call) for call in _optimizers(draft, clues)]
+    found = list(_steps(draft, clues))
+    if not found or not made or made[0] is None:
+        return f"raise the learning rate to its value over the first {steps} steps"
+    scheduler = f"{draft.alias('torch')}.optim.lr_scheduler.LinearLR"
+    draft.add_after(
+        made[0], f"warm_up = {scheduler}({found[0][1]}, start_factor=1 / {steps}, total_iters={steps})"
+    )
+    draft.add_after(found[0][0], "warm_up.step()")
+    return None
+
+
+def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Gradients cleared before the backward pass that the step belongs to."""
+    for statement, name in _steps(draft, clues):
+        backward = [draft.statement(call) for call in draft.calls({"backward"})]
+        before = [found for found in backward if found is not None and found.lineno <= statement.lineno]
+        if before:
+            draft.add_before(max(before, key=lambda found: found.lineno), f"{name}.zero_grad()")
+            return None
+    return "clear gradients before each backward pass: optimizer.zero_grad()"
+
+
+def set_batch_size(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another batch size for loaders that shuffle."""
+    done = False
+    for place in clues.places.get("loader", ()):
+        for call in draft.calls({"DataLoader"}, int(place["line"])):
+            shuffles = any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords)
+            if shuffles or not done:
+                draft.set_argument(call, "batch_size", str(int(edit.values["to"])), 1)
+                done = True
+    return None if done else f"train with batches of {int(edit.values['to'])}"
+
+
+def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another loss where the old one is made or called."""
+    old, new = str(edit.values.get("from", "")), str(edit.values["to"])
+    done = False
+    for call in draft.calls({_MODULE.get(old, ""), old} - {""}):
+        if name_of(call) == old:
+            owner = draft.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            prefix = f"{owner}." if owner else f"{draft.alias('torch.nn.functional')}."
+            draft.replace(call.func, f"{prefix}{new}")
+        else:
+            draft.replace(call.func, f"{draft.alias('torch.nn')}.{_MODULE[new]}")
+        done = True
+    if new == "cross_entropy" and old not in ("nll_loss", ""):
+        hint = "give cross entropy raw scores of shape (batch, classes) and class numbers of type long"
+        return hint if done else f"use cross entropy in the place of {old}; {hint}"
+    if new == "binary_cross_entropy_with_logits":
+        hint = "give it raw scores, without a sigmoid, and targets of the same shape as floats"
+        return hint if done else f"use {new} in the place of {old}; {hint}"
+    return None if done else f"use {new} in the place of {old or 'the loss'}"
+
+
+def mean_reduction(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The mean over the batch instead of the sum."""
+    done = False
+    for call in draft.calls():
+        for keyword in call.keywords:
+            if keyword.arg == "reduction" and getattr(keyword.value, "value", None) == "sum":
+                draft.replace(keyword.value, '"mean"')
+                done = True
+    return None if done else "average the loss over the batch instead of summing it"
+
+
+def fix_broadcast(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The target in the shape of the output, where the loss is called with two names."""
+    for place in clues.places.get("loss", ()):
+        for call in draft.calls(None, int(place["line"])):
+            if len(call.args) >= 2 and isinstance(call.args[0], ast.Name) and not name_of(call)[:1].isupper():
+                target = draft.text(call.args[1])
+                draft.replace(call.args[1], f"{target}.reshape({call.args[0].id}.shape)")
+                return None
+            if (
+                len(call.args) >= 2
+                and isinstance(call.args[0], ast.Call)
+                and "loss" in draft.text(call.func).lower()
+            ):
+                draft.replace(call.args[1], f"{draft.text(call.args[1])}.unsqueeze(1)")
+                return None
+    return "bring output and target to the same shape before the loss: target.reshape(output.shape)"
+
+
+def weight_classes(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: the weights come from the data."""
+    return (
+        "weight the loss by class: counts = torch.bincount(training_targets); "
+        "weight = counts.sum() / (len(counts) * counts), given to the loss as weight= (pos_weight= for one unit)"
+    )
+
+
+def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: the units come from the data."""
+    return (
+        "train on standardised targets, (y - mean) / std with mean and std of the training targets, "
+        "and give predictions back as output * std + mean"
+    )
+
+
+def set_mode(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: where phases begin is the user's to say."""
+    return (
+        "call model.train() before each pass over the training data and model.eval() before each evaluation"
+    )
+
+
+def unfreeze(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words."""
+    what = "every parameter" if edit.where in ("", "all") else edit.where
+    return f"make {what} trainable: parameter.requires_grad_(True)"
+
+
+def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """All parameters of the model, where a part of them is given."""
+    for call in _optimizers(draft, clues):
+        if call.args and isinstance(call.args[0], ast.Call) and name_of(call.args[0]) == "parameters":
+            owner = call.args[0].func
+            inner = owner.value if isinstance(owner, ast.Attribute) else None
+            if isinstance(inner, ast.Attribute):  # model.head.parameters()
+                draft.replace(inner, draft.text(inner.value))
+                return None
+    what = "all parameters" if edit.where in ("", "all") else edit.where
+    return f"give the optimizer {what} of the model"
+
+
+def reseed(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words."""
+    return f"start from another seed ({edit.values.get('seed')})"

@@ -1,0 +1,192 @@
+"""Changes to a script's model and data: activations, norms, initial weights, inputs."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from akeso.remedies.edit import Edit, Prescription
+from akeso.script.draft import Draft, name_of
+
+if TYPE_CHECKING:
+    from akeso.script.rewrite import Clues
+
+_FUNCTION = {
+    "ReLU": "relu", "SELU": "selu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu",
+    "Tanh": "tanh", "Sigmoid": "sigmoid", "CELU": "celu", "Mish": "mish", "Softplus": "softplus",
+    "Softmax": "softmax", "LogSoftmax": "log_softmax",
+}  # fmt: skip
+_NORMS = {
+    ("batch", "Linear"): "BatchNorm1d", ("batch", "Conv1d"): "BatchNorm1d", ("batch", "Conv2d"): "BatchNorm2d",
+    ("batch", "Conv3d"): "BatchNorm3d", ("layer", "Linear"): "LayerNorm",
+}  # fmt: skip
+
+
+def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another activation at the lines where the old one is made or called."""
+    new, where = str(edit.values["to"]), edit.where or "hidden"
+    role = "output" if where == "output" else "hidden"
+    done = False
+    for site in clues.sites:
+        if site["role"] != role or (
+            edit.values.get("from") not in (None, site["activation"]) and role == "hidden"
+        ):
+            continue
+        line, names = (
+            int(site["place"]["line"]),
+            {site["activation"], site["function"].rstrip("_"), site["function"]},
+        )
+        for call in draft.calls(names, line):
+            done = _exchanged(draft, call, site["activation"], new) or done
+    if done:
+        return None
+    old = str(edit.values.get("from") or "the activation")
+    if new in ("none", "Identity"):
+        return f"take {old} off the model's output: the loss wants raw scores"
+    return f"put {new} in the place of {old} ({where})"
+
+
+def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
+    nothing = new in ("none", "Identity")
+    if name_of(call) == old:  # a module is made
+        prefix = f"{draft.alias('torch.nn')}."
+        draft.replace(call, f"{prefix}Identity()" if nothing else f"{prefix}{new}()")
+        return True
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    modules = {draft.alias("torch"), draft.alias("torch.nn.functional"), "torch", "F", "nn.functional"}
+    as_method = owner is not None and not call.args and draft.text(owner) not in modules
+    entering = owner if as_method else call.args[0] if call.args else None
+    if entering is None:
+        return False
+    if nothing:
+        draft.replace(call, draft.text(entering))
+        return True
+    if new not in _FUNCTION:
+        return False
+    draft.replace(call, f"{draft.alias('torch.nn.functional')}.{_FUNCTION[new]}({draft.text(entering)})")
+    return True
+
+
+def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """A norm between a layer and its activation, where both stand beside each other in a container."""
+    kind = str(edit.values.get("kind", "batch"))
+    missed = 0
+    for site in clues.sites:
+        if site["role"] != "hidden":
+            continue
+        calls = list(draft.calls({site["activation"]}, int(site["place"]["line"])))
+        missed += not any(_norm_before(draft, call, kind) for call in calls)
+    if missed or not clues.sites:
+        return f"put {kind} normalisation (torch.nn) between each hidden layer and its activation"
+    return None
+
+
+def _norm_before(draft: Draft, call: ast.Call, kind: str) -> bool:
+    parent = draft.parents.get(call)
+    row: list[Any] = getattr(parent, "elts", None) or getattr(parent, "args", None) or []
+    if call not in row or row.index(call) == 0:
+        return False
+    layer = row[row.index(call) - 1]
+    norm = _NORMS.get((kind, name_of(layer)))
+    width = layer.args[1] if isinstance(layer, ast.Call) and len(layer.args) > 1 else None
+    if norm is None or width is None:
+        return False
+    draft.replace(layer, f"{draft.text(layer)}, {draft.alias('torch.nn')}.{norm}({draft.text(width)})")
+    return True
+
+
+def trained(draft: Draft, clues: Clues) -> tuple[ast.stmt, str] | None:
+    """The statement that makes the optimizer, and the name of the model whose parameters it gets."""
+    for line in (
+        clues.lines("optimizer", clues.places["optimizer"][0]["file"])
+        if clues.places.get("optimizer")
+        else ()
+    ):
+        for call in draft.calls({"parameters"}, line):
+            statement = draft.statement(call)
+            if statement is not None and isinstance(call.func, ast.Attribute):
+                return statement, draft.text(call.func.value)
+    return None
+
+
+def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
+    """New weights for every layer, drawn before the optimizer is made."""
+    scheme = str(edit.values.get("scheme", "auto"))
+    news = [
+        str(other.values["to"])
+        for other in prescription.of("substitute-activation")
+        if other.where != "output"
+    ]
+    olds = [str(site["activation"]) for site in clues.sites if site["role"] == "hidden"]
+    after = (news or olds or ["ReLU"])[-1]
+    nn = draft.alias("torch.nn")
+    draw = {
+        "he": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="relu")',
+        "lecun": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="linear")',
+        "xavier": f"{nn}.init.xavier_uniform_(layer.weight)",
+        "orthogonal": f"{nn}.init.orthogonal_(layer.weight)",
+    }
+    if scheme == "auto":
+        scheme = (
+            "lecun" if after == "SELU" else "xavier" if after in ("Tanh", "Sigmoid", "Softsign") else "he"
+        )
+    found = trained(draft, clues)
+    if found is None:
+        return f"draw the initial weights anew: {draw[scheme]} for every layer, biases at zero"
+    statement, name = found
+    draft.add_before(
+        statement,
+        f"for layer in {name}.modules():",
+        f"    if isinstance(layer, ({nn}.Linear, {nn}.Conv1d, {nn}.Conv2d, {nn}.Conv3d)):",
+        f"        {draw[scheme]}",
+        "        if layer.bias is not None:",
+        f"            {nn}.init.zeros_(layer.bias)",
+    )
+    return None
+
+
+def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another share dropped out."""
+    calls = list(draft.calls({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d"}))
+    for call in calls:
+        draft.set_argument(call, "p", f"{float(edit.values['to']):g}", 0)
+    return None if calls else f"drop out {float(edit.values['to']):g} at most"
+
+
+def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Inputs standardised where they enter the model; in words where every feature has figures of its own."""
+    scale = dict(clues.facts.get("input_scale") or {})
+    mean, spread = scale.get("mean") or [], scale.get("std") or []
+    words = "standardise the inputs, x = (x - mean) / std, with mean and std of the training inputs alone"
+    if scale.get("dirty"):
+        words += "; replace what is not finite by the median and pull in outliers first"
+    if not mean or len(set(mean)) > 1 or len(set(spread)) > 1 or scale.get("dirty"):
+        shown = f" (here mean {_short(mean)}, std {_short(spread)})" if mean else ""
+        return words + shown
+    found = trained(draft, clues)
+    calls = list(draft.calls({found[1]})) if found is not None and found[1].isidentifier() else []
+    for call in calls:
+        if call.args:
+            draft.replace(call.args[0], f"({draft.text(call.args[0])} - {mean[0]:.6g}) / {spread[0]:.6g}")
+    return None if calls else f"{words} (here mean {mean[0]:.6g}, std {spread[0]:.6g})"
+
+
+def _short(values: list[float]) -> str:
+    shown = ", ".join(f"{value:.4g}" for value in values[:6])
+    return f"[{shown}{', …' if len(values) > 6 else ''}]"
+
+
+def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: a forward pass of the user's own has to be changed."""
+    return (
+        "add residual connections: let every layer of equal width add to its input, "
+        "x = x + layer(x) / n with n layers in the stack"
+    )
+
+
+def set_output_bias(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: the prior is in the data."""
+    return (
+        "start the output layer's bias at the class prior: "
+        "the logarithm of each class's share of the training targets"
+    )

@@ -1,0 +1,198 @@
+"""``akeso treat``: its options, and the run from untreated script to cure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from akeso.errors import AkesoError, BadInput
+from akeso.script import program as programs
+from akeso.script.folder import run_folder
+from akeso.script.metrics import ChosenMetric
+from akeso.script.program import Program as Script
+from akeso.script.rewrite import Change, Clues, rewrite
+from akeso.treatment.outcome import Outcome
+from akeso.treatment.script_metric import is_held_out
+from akeso.treatment.script_program import ScriptProgram
+from akeso.treatment.telling import Teller
+
+_PLANS = ("akeso", "autotrainer", "reseed", "random")
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@click.option(
+    "-m", "is_module", is_flag=True, help="Treat a module, like python -m: akeso treat -m package.train …"
+)
+@click.option(
+    "--metric", help="Regular expression with one group that finds the script's own metric in what it prints."
+)
+@click.option(
+    "--higher-is-better/--lower-is-better",
+    "higher_is_better",
+    default=None,
+    help="Which way --metric is good.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="What may be spent on top of the untreated run, in multiples of one plain training.",
+)
+@click.option("--target", type=float, help="A metric that is good enough.")
+@click.option(
+    "--plan", type=click.Choice(_PLANS), default="akeso", show_default=True, help="How attempts are chosen."
+)
+@click.option(
+    "--only", multiple=True, metavar="REMEDY", help="Use this remedy and no other; may be repeated."
+)
+@click.option("--never", multiple=True, metavar="REMEDY", help="Do not use this remedy; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Run the script once and say what would be tried.")
+@click.option("--seed", type=int, help="Seed put in force before the script starts; its own seeding wins.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the outcome to this file.")
+@click.option(
+    "--run",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Folder of the run. [default: akeso-runs/<time>-<script>]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds after which any run of the script is ended. [default: six times as long as it should take]",
+)
+@click.option(
+    "--profile", default="akeso", show_default=True, help="akeso, autotrainer, bttackler, or a profile file."
+)
+@click.argument("script", metavar="SCRIPT")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
+def treat(script: str, arguments: tuple[str, ...], is_module: bool, **options: Any) -> Callable[[], int]:
+    """Run a training script as it is, cure what is wrong with it, and show the change to make.
+
+    Every attempt is a run of the script in a process of its own, with the cure applied from outside. Files are
+    left as the untreated run leaves them. Options of akeso come before the script, the script's own after it:
+
+        akeso treat --budget 3 train.py --lr 0.1
+
+    Exit code: 0 healthy, repaired or improved, 1 not cured, 2 an error of akeso or in its usage.
+    """
+    chosen = Script(script, arguments, is_module)
+    try:
+        programs.check(chosen)
+        if options["metric"] is not None:
+            ChosenMetric(options["metric"])
+            if options["higher_is_better"] is None:
+                raise BadInput("--metric needs --higher-is-better or --lower-is-better beside it")
+    except BadInput as error:
+        raise click.UsageError(str(error)) from error
+    return lambda: _treat(chosen, **options)
+
+
+def _treat(
+    script: Script,
+    *,
+    metric: str | None,
+    higher_is_better: bool | None,
+    budget: float,
+    target: float | None,
+    plan: str,
+    only: tuple[str, ...],
+    never: tuple[str, ...],
+    dry_run: bool,
+    seed: int | None,
+    json_file: Path | None,
+    folder: Path | None,
+    timeout: float | None,
+    profile: str,
+) -> int:
+    from akeso.examination import examine
+    from akeso.history import History
+    from akeso.treatment.treating import treat as treat_program
+
+    examine(History(), profile)  # a profile that cannot be used is said before anything is run
+    teller = Teller(sys.stderr)
+    run = run_folder(script, folder)
+    program = ScriptProgram(
+        script,
+        run,
+        metric=metric,
+        higher_is_better=higher_is_better,
+        seed=seed,
+        timeout=timeout,
+        profile=profile,
+        announce=teller.begins,
+    )
+    try:
+        outcome = treat_program(
+            program,
+            budget=budget,
+            target=target,
+            plan=plan,
+            only=only,
+            never=never,
+            dry_run=dry_run,
+            seed=seed,
+            report=teller.ended,
+        )
+    except AkesoError as error:
+        teller.close()
+        if json_file is not None:
+            _write(json_file, _refusal(error, run))
+        raise
+    teller.close()
+    change = _change(script, program, outcome)
+    teller.outcome(outcome, change, run, None if is_held_out(outcome.metric) else outcome.metric)
+    if json_file is not None:
+        _write(json_file, _document(outcome, change, run))
+    return 1 if outcome.status == "failed" and not dry_run else 0
+
+
+def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
+    """The accepted prescription as a change to the script."""
+    if not outcome.prescription:
+        return Change("", ())
+    path = program.source
+    if path is None:
+        return Change("", tuple(edit.describe() for edit in outcome.prescription))
+    first = program.untreated
+    best = outcome.best
+    answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
+    facts = dict(answer.ledger.get("facts", {})) if answer is not None else {}
+    places = dict(first.ledger.get("places", {})) if first is not None else {}
+    return rewrite(
+        path, program.resolved(outcome.prescription), Clues(places, first.sites if first else [], facts)
+    )
+
+
+def _document(outcome: Outcome, change: Change, run: Path) -> dict[str, Any]:
+    return {
+        **outcome.to_dict(),
+        "diff": change.diff,
+        "changes": list(change.words),
+        "weights": str(outcome.weights) if outcome.weights else None,
+        "run": str(run),
+    }
+
+
+def _refusal(error: AkesoError, run: Path) -> dict[str, Any]:
+    return {
+        "schema": 1, "status": "failed", "metric": "", "higher_is_better": True, "before": None, "after": None,
+        "diagnoses": [], "prescription": [], "attempts": [], "cost": {"steps": 0.0, "seconds": 0.0},
+        "error": str(error), "run": str(run),
+    }  # fmt: skip
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    from akeso.report.document import to_json
+
+    try:
+        path.write_text(to_json(document), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--json {path} could not be written: {error.strerror}") from error

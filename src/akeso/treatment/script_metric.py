@@ -1,0 +1,83 @@
+"""By which figure a script is judged: its own where one is named, else the best that was seen or printed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from akeso.history import History, Series
+
+Curve = tuple[tuple[int, float], ...]
+
+_HIGHER = frozenset({"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score"})
+_HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a run: by step, and how much it says. A lower rank says more."""
+
+    name: str
+    higher_is_better: bool
+    curve: Curve
+    rank: int
+
+    @property
+    def last(self) -> float | None:
+        """The last value."""
+        return self.curve[-1][1] if self.curve else None
+
+
+def figures(history: History, own_losses: Curve, higher_is_better: bool | None) -> list[Figure]:
+    """Every figure a run gives, the most telling first.
+
+    ``own_losses`` are evaluation losses in the script's own measure, which a changed loss does not change;
+    ``higher_is_better`` is what the user said of ``--metric``.
+    """
+    found = [Figure("metric", higher_is_better is not False, _curve(history.series("metric")), 0)]
+    found.append(Figure("val_accuracy", True, _curve(history.series("val_accuracy")), 1))
+    printed = dict(history.facts.get("printed_metrics") or {})
+    for label, values in printed.items():
+        split, _, quantity = str(label).rpartition("_")
+        curve = tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
+        if split in _HELD_OUT:
+            found.append(Figure(str(label), quantity in _HIGHER, curve, 2 if quantity in _HIGHER else 3))
+        elif not split and quantity in _HIGHER:
+            found.append(Figure(str(label), True, curve, 5))
+    found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 4))
+    found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
+    found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))
+    return sorted((figure for figure in found if figure.curve), key=lambda figure: figure.rank)
+
+
+def chosen(found: list[Figure], agreed: tuple[str, bool] | None) -> Figure | None:
+    """The figure to judge by: the agreed one; where this run has none yet, the next that points the same way."""
+    if agreed is None:
+        return found[0] if found else None
+    name, higher = agreed
+    for figure in found:
+        if figure.name == name:
+            return figure
+    alike = [figure for figure in found if figure.higher_is_better == higher and figure.rank > 0]
+    return alike[0] if alike else None
+
+
+def is_held_out(name: str) -> bool:
+    """Whether a figure is of data the model was not trained on, as far as its name tells."""
+    return name == "metric" or name.split("_")[0] in _HELD_OUT
+
+
+def _curve(series: Series) -> Curve:
+    finite = series.finite()
+    return tuple(zip(finite.steps.tolist(), finite.values.tolist(), strict=True))
+
+
+def _smooth(series: Series) -> Curve:
+    """Training figures are of single batches: means over tenths of the run."""
+    finite = series.finite()
+    length = max(1, len(finite) // 10)
+    points = []
+    for start in range(0, len(finite) - length + 1, length):
+        values = finite.values[start : start + length]
+        points.append((int(finite.steps[start + length - 1]), float(values.mean())))
+    return tuple(points)

@@ -1,0 +1,100 @@
+"""What the user of ``akeso treat`` sees: a line per attempt as it goes, the outcome at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.syntax import Syntax
+
+from akeso.remedies.edit import Prescription
+from akeso.treatment.outcome import Outcome, Tried
+
+if TYPE_CHECKING:
+    from akeso.script.rewrite import Change
+
+
+class Teller:
+    """Writes to one stream; a moving status line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._console = Console(file=stream, soft_wrap=True, highlight=False)
+        self._status: Any = None
+        self._count = 0
+
+    def begins(self, prescription: Prescription, steps: int | None) -> None:
+        """An attempt begins."""
+        length = "" if steps is None else f", {steps} steps"
+        text = f"trying {prescription.describe()}{length}" if prescription else "the script as it is"
+        if self._console.is_terminal:
+            self._stop()
+            self._status = self._console.status(f"akeso: {escape(text)} …")
+            self._status.start()
+
+    def ended(self, tried: Tried) -> None:
+        """An attempt ended."""
+        self._stop()
+        attempt = tried.attempt
+        what = attempt.prescription.describe() if attempt.prescription else "untreated"
+        value = "no figure" if attempt.metric is None else f"{attempt.metric_name} {attempt.metric:.4g}"
+        problems = [found.problem for found in attempt.diagnoses if found.severity != "info"]
+        found = f": {', '.join(problems)}" if problems else ""
+        if attempt.failed:
+            found = f": failed, {attempt.failed}"
+        refused = "".join(f"; {edit.remedy} refused: {why}" for edit, why in attempt.refused)
+        part = "" if attempt.whole else ", not to the end"
+        line = f"akeso: [{self._count}] {what}: {value} after {attempt.steps} steps{part}{found}{refused}"
+        self._count += 1
+        self._console.print(line, markup=False)
+
+    def outcome(self, outcome: Outcome, change: Change, run: Path, seen_in_training: str | None) -> None:
+        """Before, after, the change to make."""
+        say = self._console.print
+        before = "unknown" if outcome.before is None else f"{outcome.before:.4g}"
+        after = "unknown" if outcome.after is None else f"{outcome.after:.4g}"
+        early = "" if outcome.before_whole else " (ended early as hopeless)"
+        say(f"\nakeso: {outcome.status}", style="bold")
+        say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
+        if seen_in_training:
+            say("  no held-out figure was seen or printed: this one is of the training data", markup=False)
+        for found in outcome.diagnoses:
+            if found.severity != "info":
+                say(f"  found: {found.sentence or found.problem}", markup=False)
+        for edit in outcome.prescription:
+            say(f"  changed: {edit.describe()}", markup=False)
+        for found in outcome.remaining:
+            say(f"  left: {found.sentence or found.problem}", markup=False)
+        for note in outcome.notes:
+            say(f"  note: {note}", markup=False)
+        say(f"  cost: {outcome.cost.steps:.2f} plain trainings, {outcome.cost.seconds:.1f} s", markup=False)
+        if outcome.interrupted:
+            say("  interrupted: this is the best so far", markup=False)
+        self._change(change)
+        if outcome.weights:
+            say(f"\nweights of the best model: {outcome.weights}", markup=False)
+        say(f"run: {run}", markup=False)
+
+    def _change(self, change: Change) -> None:
+        if change.diff:
+            self._console.print("\nThe change to make:\n", markup=False)
+            if self._console.is_terminal:
+                self._console.print(Syntax(change.diff, "diff", background_color="default", word_wrap=False))
+            else:
+                self._console.print(change.diff, markup=False)
+        if change.words:
+            self._console.print("Also:" if change.diff else "\nThe change to make:", markup=False)
+            for text in change.words:
+                self._console.print(f"  - {text}", markup=False)
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            with contextlib.suppress(Exception):
+                self._status.stop()
+            self._status = None
