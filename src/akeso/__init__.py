@@ -52,7 +52,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("akeso")
+        globals()[name] = version("akeso")
+        return globals()[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'akeso' has no attribute {name!r}; it has {', '.join(__all__)}")
     home = _HOMES[name]

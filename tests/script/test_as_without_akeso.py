@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.script.commands import akeso, environment, python, write
 
 SCRIPTS = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from akeso.cli import call
 from tests.script.commands import akeso, python, write
 
 
@@ -17,7 +19,6 @@ def said(done: object) -> str:
     [
         (["missing.py"], "there is no script 'missing.py'"),
         (["folder"], "is a directory without a __main__.py"),
-        (["-m", "no_such_module_here"], "there is no module 'no_such_module_here'"),
         ([], "Missing argument 'SCRIPT'"),
         (["--budget", "lots", "ok.py"], "'lots' is no share"),
         (["--budget", "0", "ok.py"], "not over 0"),
@@ -32,15 +33,28 @@ def said(done: object) -> str:
         (["--no-such-option", "ok.py"], "No such option"),
     ],
 )
-def test_wrong_usage_is_said_and_exits_with_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_wrong_usage_is_said_and_exits_with_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     write(tmp_path, "ok.py", "print('must not run')")
-    done = akeso(tmp_path, "run", *arguments)
-    assert done.returncode == 2
-    assert message in said(done)
-    assert done.stdout == b""
-    assert "Traceback" not in said(done)
+    assert call(["run", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "ok.py"]
+
+
+def test_a_module_that_does_not_exist_is_said_and_exits_with_2(tmp_path: Path) -> None:
+    done = akeso(tmp_path, "run", "-m", "no_such_module_here")
+    assert done.returncode == 2
+    assert "there is no module 'no_such_module_here'" in said(done)
+    assert "Traceback" not in said(done)
 
 
 def test_a_script_that_is_not_python_gives_pythons_own_message_and_code(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ SCHEMA: Final = 1
 
 #: How many of the last training readings a metric is the mean of, at most: single batches are noisy.
 _LAST: Final = 50
+#: Share of the run after which a training reading counts as one of its end.
+_RECENT: Final = 0.75
 #: Where a metric is taken from, in order: signals, then what the script printed.
 _METRICS: Final = {
     "train_loss": ("loss", "train_loss"),
@@ -69,6 +71,8 @@ def _last(history: History, signal: str) -> float | None:
         return None
     if signal not in ("loss", "accuracy"):
         return float(series.values[-1])
+    if series.steps[-1] + 1 < _RECENT * history.steps:
+        return None  # sampled long ago: no figure that the run ended with
     count = max(1, min(_LAST, len(series) // 10))
     with np.errstate(invalid="ignore", over="ignore"):
         return float(np.mean(series.values[-count:]))

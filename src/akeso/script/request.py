@@ -20,6 +20,15 @@ def reaches(severity: Severity, threshold: Threshold) -> bool:
     return threshold != "never" and SEVERITIES.index(severity) <= SEVERITIES.index(threshold)
 
 
+def _check_profile(profile: str) -> None:
+    """A profile of the user's is loaded once before the run; akeso's own need no check."""
+    if profile in ("akeso", "autotrainer", "bttackler"):
+        return
+    from akeso.profiles import load_profile
+
+    load_profile(profile)
+
+
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """A run to be made. Calling it makes the run and returns the exit code."""
@@ -61,12 +70,9 @@ class RunRequest:
         quiet: bool,
     ) -> RunRequest:
         """The request, or :class:`BadInput` for what would only come out at the end of a long training."""
-        from akeso.examination import examine
-        from akeso.history import History
-
         program = Program(script, arguments, is_module)
         programs.check(program)
-        examine(History(), profile)
+        _check_profile(profile)
         if seed is not None and not deterministic:
             raise BadInput(f"--seed {seed} has an effect only together with --deterministic")
         if higher_is_better is not None and metric is None:

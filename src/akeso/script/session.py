@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import AkesoError
-from akeso.history import History
 from akeso.script import program as programs
 from akeso.script.arrival import Arrival
 from akeso.script.folder import forget_agreement, rank, run_folder, world_size
@@ -16,10 +15,11 @@ from akeso.script.metrics import PrintedMetrics
 from akeso.script.output import Listener, listen
 from akeso.script.program import Ending, Stopped
 from akeso.script.request import RunRequest, reaches
-from akeso.script.verdict import Verdict, conclude
 from akeso.script.voice import Voice
 
 if TYPE_CHECKING:
+    from akeso.history import History
+    from akeso.script.verdict import Verdict
     from akeso.torch.watching import Watch
 
 #: Exit code for akeso's own errors.
@@ -102,11 +102,12 @@ class Session:
         watch = self._watch
         if watch is None or os.getpid() != self._pid:
             return
+        step = max(watch.steps - 1, 0)  # the last one that was taken
         if self._request.metric is not None:
             for value in self._request.metric.values(line):
-                watch.record.readings(watch.steps, {"metric": {"": value}})
+                watch.record.readings(step, {"metric": {"": value}})
         elif whole:
-            self._printed.hear(line, watch.steps)
+            self._printed.hear(line, step)
 
     def _prepare_determinism(self) -> None:
         try:
@@ -129,6 +130,8 @@ class Session:
             return self._verdict.code
         self._stop_listening()
         try:
+            from akeso.script.verdict import conclude  # NumPy and all detectors: not before they are needed
+
             history, overhead = self._close_watch()
             self._verdict = conclude(
                 self._request, ending, history, overhead, self._folder, self._rank, self._trouble
@@ -148,6 +151,8 @@ class Session:
     def _close_watch(self) -> tuple[History, float]:
         watch = self._watch
         if watch is None:
+            from akeso.history import History
+
             return History(), 0.0
         printed = self._printed.as_fact()
         if printed:
