@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from benchmarks.journal_kills import ROOMY, TIGHT, kill_once
 
 

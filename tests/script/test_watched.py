@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from akeso.journal import read
 import pytest
+
+from akeso.journal import read
 from tests.script.commands import akeso, environment, python, write
 
 TRAINING = """
