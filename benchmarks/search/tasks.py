@@ -50,16 +50,21 @@ _TRANSFORMER: Space = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of a task is used: training samples (or every n-th window), validation samples, epochs."""
+    """How much of a task is used: images, images to validate on, every n-th window, epochs; and how wide
+    transformers are compared with the search space, for machines that cannot train them at full width."""
 
     images: int = 8068
     checked: int = 1017
     stride: int = 1
     epochs: int = 20
+    width: float = 1.0
 
 
 FULL = Size()
-QUICK = Size(images=900, checked=450, stride=48, epochs=12)
+#: Full networks on a card that several trials share: a quarter of the overlapping windows.
+CARD = Size(stride=4)
+#: Two CPU cores.
+QUICK = Size(images=180, checked=200, stride=160, epochs=8, width=0.125)
 
 
 class Training:
@@ -69,7 +74,7 @@ class Training:
         torch.manual_seed(seed)
         self.task, self.params, self.device = task, params, device
         self.train, self.check = task.data(size, device)
-        self.model = task.build(params).to(device)
+        self.model = task.build(_narrowed(params, size.width)).to(device)
         self.optimizer, self.scheduler = task.optimize(self.model, params)
         self.generator = torch.Generator(device).manual_seed(seed)
 
@@ -109,6 +114,14 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor]
     score: Callable[[Tensor, Tensor], Tensor]
     augment: Callable[[Tensor, torch.Generator], Tensor]
+
+
+def _narrowed(params: dict[str, Any], width: float) -> dict[str, Any]:
+    """The configuration with its transformer widths scaled; heads keep at least two units each."""
+    if width == 1 or "d_model" not in params:
+        return params
+    narrow = max(2 * params["heads"], int(params["d_model"] * width))
+    return {**params, "d_model": narrow + narrow % 2, "d_ff": int(params["d_ff"] * width)}
 
 
 def _file(name: str) -> Path:

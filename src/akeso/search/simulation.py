@@ -25,7 +25,8 @@ from akeso.search.verdict import CONTINUE, Verdict
 class Ended:
     """How one trial ended in a simulated search.
 
-    ``value`` is what it ended with (NaN when stopped), ``would`` what it came to when it was recorded.
+    ``value`` is what it ended with (NaN when stopped), ``last`` where it stood then (NaN when it never reported),
+    ``would`` what it came to when it was recorded.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Ended:
     verdict: Verdict
     value: float
     would: float
+    last: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +140,11 @@ def simulate(
         seen.ended[trial.number] = Curve(tuple(done), full and not lost, lost, run.guarded)
         sign = -1.0 if study.maximize else 1.0
         value = math.nan if lost else sign * finite[-1]
+        last = sign * finite[-1] if finite else math.nan
         whole = run.costs[np.isfinite(run.costs)]
         would = sign * float(whole[-1]) if len(whole) and len(run.costs) == study.epochs else math.nan
         spent = now - run.begun
-        ended.append(Ended(trial.number, now, spent, _epochs(trial, spent), verdict, value, would))
+        ended.append(Ended(trial.number, now, spent, _epochs(trial, spent), verdict, value, would, last))
 
     for worker in range(workers):
         start(worker, 0.0)

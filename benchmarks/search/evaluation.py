@@ -1,0 +1,183 @@
+"""Samplers and stopping rules side by side on recorded pools, by simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from akeso.search.measures import (
+    Interval,
+    bootstrap,
+    mean_interval,
+    time_saved,
+    top_hit_ratio,
+    tsba,
+)
+from akeso.search.profiles import AKESO, BTTACKLER
+from akeso.search.recorded import RecordedStudy
+from akeso.search.rules import ExtrapolationRule, NanRule, NoRule, ProfileRule, Rule
+from akeso.search.simulation import Simulated, simulate
+from akeso.search.tally import goal_of, is_wrong
+from benchmarks.search.samplers import SAMPLERS
+from benchmarks.search.space import Space
+
+#: The method is followed for so many times the budget to see when it reaches the baseline's best.
+HORIZON = 2.0
+
+
+def _pruner(name: str, epochs: int) -> Rule:
+    import optuna
+
+    from akeso.search.optuna_rules import PrunerRule
+
+    made = {
+        "median": lambda: optuna.pruners.MedianPruner(),
+        "asha": lambda: optuna.pruners.SuccessiveHalvingPruner(),
+        "hyperband": lambda: optuna.pruners.HyperbandPruner(max_resource=epochs),
+    }
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return PrunerRule(made[name](), name)
+
+
+RULES: dict[str, Callable[[int], Rule]] = {
+    "nan": lambda epochs: NanRule(),
+    "median": lambda epochs: _pruner("median", epochs),
+    "asha": lambda epochs: _pruner("asha", epochs),
+    "hyperband": lambda epochs: _pruner("hyperband", epochs),
+    "extrapolation": lambda epochs: ExtrapolationRule(),
+    "bttackler": lambda epochs: ProfileRule(BTTACKLER),
+    "akeso": lambda epochs: ProfileRule(AKESO),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One repeat of one rule against the plain sampler."""
+
+    hit_ratio: float
+    times: tuple[float, float] | None
+    trials: int
+    trials_without: int
+    whole: int
+    ended: int
+    false: int
+    false_stops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table."""
+
+    task: str
+    sampler: str
+    rule: str
+    repeats: tuple[Repeat, ...]
+
+    @property
+    def hit_ratio(self) -> Interval:
+        return mean_interval([r.hit_ratio for r in self.repeats])
+
+    @property
+    def tsba(self) -> Interval:
+        pairs = [r.times for r in self.repeats if r.times is not None]
+        return bootstrap(pairs, lambda xs: tsba(xs))  # type: ignore[arg-type]
+
+    @property
+    def more_trials(self) -> float:
+        return sum(r.trials for r in self.repeats) / max(1, sum(r.trials_without for r in self.repeats))
+
+    @property
+    def whole(self) -> float:
+        return float(np.mean([r.whole for r in self.repeats]))
+
+    @property
+    def false(self) -> float:
+        """Trials of the best quarter that were lost, as a share of all trials."""
+        return sum(r.false for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
+
+    @property
+    def false_stops(self) -> float:
+        """The part of them that was stopped as hopeless."""
+        return sum(r.false_stops for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
+
+
+def budget_of(study: RecordedStudy, share: float, workers: int) -> float:
+    """The seconds in which the plain search gets through ``share`` of the pool."""
+    return share * sum(t.seconds[-1] for t in study.trials if t.seconds) / workers
+
+
+def whole_trials(study: RecordedStudy) -> RecordedStudy:
+    """The pool without trials that crashed or were cut off by the end of the recording."""
+    kept = tuple(t for t in study.trials if len(t.values) == study.epochs)
+    return RecordedStudy(study.name, study.maximize, study.epochs, kept, study.value_of, study.space)
+
+
+def compare(method: Simulated, plain: Simulated, study: RecordedStudy, budget: float) -> Repeat:
+    """One repeat as figures."""
+    goal = goal_of(study)
+    ours, theirs = method.until(budget), plain.until(budget)
+    times = time_saved(method.results, theirs.results, maximize=study.maximize, horizon=HORIZON * budget)
+    wrong = [e for e in method.ended if is_wrong(e, goal, study.maximize)]
+    return Repeat(
+        top_hit_ratio(ours.results, theirs.results, maximize=study.maximize),
+        times,
+        len(ours.ended),
+        len(theirs.ended),
+        sum(not e.verdict for e in ours.ended),
+        len(method.ended),
+        len(wrong),
+        sum(e.verdict.action == "stop" for e in wrong),
+    )
+
+
+def evaluate(
+    study: RecordedStudy,
+    space: Space,
+    *,
+    samplers: dict[str, int],
+    rules: list[str],
+    workers: int = 4,
+    share: float = 0.2,
+    say: Callable[[Line], None] | None = None,
+) -> list[Line]:
+    """Every sampler with every rule, so many repeats each, against the same sampler without a rule."""
+    study = whole_trials(study)
+    budget = budget_of(study, share, workers)
+    lines = []
+    for sampler, repeats in samplers.items():
+        make = SAMPLERS[sampler]
+        plain = [
+            simulate(study, NoRule(), make(study, space, seed), workers=workers, budget=budget)
+            for seed in range(repeats)
+        ]
+        for rule in rules:
+            found = [
+                compare(
+                    simulate(
+                        study, RULES[rule](study.epochs), make(study, space, seed),
+                        workers=workers, budget=HORIZON * budget,
+                    ),
+                    plain[seed], study, budget,
+                )
+                for seed in range(repeats)
+            ]  # fmt: skip
+            line = Line(study.name, sampler, rule, tuple(found))
+            lines.append(line)
+            if say is not None:
+                say(line)
+    return lines
+
+
+def average(lines: list[Line], rule: str) -> tuple[float, float, float]:
+    """TSBA, Top10HR and false stops of a rule, averaged over tasks and samplers."""
+    mine = [line for line in lines if line.rule == rule]
+    if not mine:
+        return math.nan, math.nan, math.nan
+    return (
+        float(np.mean([line.tsba.mean for line in mine])),
+        float(np.mean([line.hit_ratio.mean for line in mine])),
+        float(np.mean([line.false for line in mine])),
+    )

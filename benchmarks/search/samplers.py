@@ -1,0 +1,143 @@
+"""Samplers that choose among the recorded trials of a pool: random, TPE and GP.
+
+In a simulated search a sampler cannot ask for any configuration, only for one that was recorded. TPE and the
+Gaussian process therefore rank the trials of the pool that were not taken yet. Stopped trials enter both with
+the value they stood at, as a pessimistic estimate of what they would have come to; those that never reported
+with the worst value seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akeso.search.recorded import RecordedStudy
+from akeso.search.simulation import Chooser, Ended, in_order
+from benchmarks.search.space import Choice, Space, places
+
+Array = NDArray[np.float64]
+STARTUP = 10
+CANDIDATES = 24
+
+
+def random_order(study: RecordedStudy, space: Space, seed: int) -> Chooser:
+    """Trials in random order."""
+    numbers = [trial.number for trial in study.trials]
+    return in_order([int(n) for n in np.random.default_rng(seed).permutation(numbers)])
+
+
+class _Ranked:
+    """A chooser that begins at random and then takes the trial with the highest score."""
+
+    def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
+        self._order = [
+            int(n) for n in np.random.default_rng(seed).permutation([t.number for t in study.trials])
+        ]
+        self._draw = np.random.default_rng([seed, 1])
+        self._space = space
+        self._params = {t.number: t.params for t in study.trials}
+        self._points = {t.number: places(space, t.params) for t in study.trials}
+        self._sign = -1.0 if study.maximize else 1.0
+
+    def __call__(self, ended: Sequence[Ended], taken: frozenset[int]) -> int | None:
+        free = [number for number in self._order if number not in taken]
+        if not free:
+            return None
+        if len(ended) < STARTUP:
+            return free[0]
+        values = np.array([self._sign * (e.value if math.isfinite(e.value) else e.last) for e in ended])
+        known = np.isfinite(values)
+        if known.sum() < 4:
+            return free[0]
+        values = np.where(known, values, values[known].max())
+        stopped = np.array([not math.isfinite(e.value) for e in ended])
+        return self._pick(free, [e.number for e in ended], values, stopped)
+
+    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
+        raise NotImplementedError
+
+
+class Tpe(_Ranked):
+    """Tree-structured Parzen estimator: the candidate most like the good trials and least like the others."""
+
+    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
+        # Completed trials come before stopped ones, as with Optuna: a stopped one cannot be the best.
+        order = np.lexsort((costs, stopped))
+        good = set(order[: min(math.ceil(0.1 * len(seen)), 25)].tolist())
+        above = [seen[i] for i in range(len(seen)) if i not in good]
+        below = [seen[i] for i in good]
+        pool = [free[int(i)] for i in self._draw.permutation(len(free))[:CANDIDATES]]
+        # Drawing candidates near the good trials is what TPE does; here: the pool's nearest to each good one.
+        for number in below:
+            distance = [float(np.sum((self._points[f] - self._points[number]) ** 2)) for f in free]
+            pool += [free[i] for i in np.argsort(distance)[:3]]
+        pool = list(dict.fromkeys(pool))
+        scores = self._density(pool, below) - self._density(pool, above)
+        return pool[int(np.argmax(scores))]
+
+    def _density(self, at: list[int], around: list[int]) -> Array:
+        total = np.zeros(len(at))
+        for name, domain in self._space.items():
+            if isinstance(domain, Choice):
+                counts = {o: 1.0 / len(domain.options) for o in domain.options}
+                for number in around:
+                    counts[self._params[number][name]] += 1.0
+                whole = sum(counts.values())
+                total += np.log([counts[self._params[number][name]] / whole for number in at])
+                continue
+            x = np.array([domain.place(self._params[number][name])[0] for number in at])
+            c = np.array([domain.place(self._params[number][name])[0] for number in around])
+            width = max(0.08, 0.6 * len(around) ** -0.4)
+            kernel = np.exp(-0.5 * ((x[:, None] - c[None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+            total += np.log((kernel.sum(1) + 1.0) / (len(around) + 1.0))
+        return total
+
+
+class Gp(_Ranked):
+    """Gaussian process with a Matern 5/2 kernel and expected improvement over the whole rest of the pool."""
+
+    _scale = 1.0
+    _fitted_at = -1
+
+    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
+        x = np.stack([self._points[number] for number in seen])
+        # Ranks instead of values: diverged trials must not flatten all others.
+        ranks = np.argsort(np.argsort(costs)) / max(1, len(costs) - 1)
+        y = (ranks - ranks.mean()) / max(float(ranks.std()), 1e-9)
+        if self._fitted_at < 0 or len(seen) >= 1.25 * self._fitted_at:
+            self._fitted_at = len(seen)
+            self._scale = max((0.5, 1.0, 2.0, 4.0), key=lambda scale: _likelihood(x, y, scale))
+        cholesky, weights = _solve(x, y, self._scale)
+        cross = _matern(np.stack([self._points[n] for n in free]), x, self._scale)
+        mean = cross @ weights
+        spread = np.sqrt(np.maximum(1.0 - np.sum(np.linalg.solve(cholesky, cross.T) ** 2, axis=0), 1e-9))
+        gap = (float(y[~stopped].min() if np.any(~stopped) else y.min()) - mean) / spread
+        cdf = 0.5 * (1 + np.array([math.erf(g / math.sqrt(2)) for g in gap]))
+        improvement = spread * (gap * cdf + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
+        return free[int(np.argmax(improvement))]
+
+
+def _matern(a: Array, b: Array, scale: float) -> Array:
+    squares = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0)
+    r = np.sqrt(5 * squares) / scale
+    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
+
+
+def _solve(x: Array, y: Array, scale: float) -> tuple[Array, Array]:
+    cholesky = np.linalg.cholesky(_matern(x, x, scale) + 0.1 * np.eye(len(x)))
+    return cholesky, np.linalg.solve(cholesky.T, np.linalg.solve(cholesky, y))
+
+
+def _likelihood(x: Array, y: Array, scale: float) -> float:
+    cholesky, weights = _solve(x, y, scale)
+    return float(-0.5 * y @ weights - np.log(np.diag(cholesky)).sum())
+
+
+SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int], Chooser]] = {
+    "random": random_order,
+    "tpe": Tpe,
+    "gp": Gp,
+}

@@ -1,0 +1,171 @@
+"""``akeso search``: record a study, replay it under other rules, say how the trials of a study ended."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from akeso.errors import BadInput
+from akeso.search import _optional
+from akeso.search.profiles import PROFILES, search_profile
+from akeso.search.recorded import RecordedStudy, load
+from akeso.search.rules import ExtrapolationRule, NanRule, NoRule, ProfileRule, Rule
+from akeso.search.simulation import in_order, simulate
+from akeso.search.tally import Tally, finals_of, tally
+
+_PRUNERS = ("none", "nan", "median", "asha", "hyperband", "extrapolation")
+_ORDERS = ("recorded", "random", "best-first", "worst-first")
+
+
+@click.group()
+def search() -> None:
+    """Simulate and measure diagnosis in hyperparameter search."""
+
+
+@search.command()
+@click.argument("objective")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--trials", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--epochs", type=click.IntRange(1), required=True, help="Reports of a whole trial.")
+@click.option("--direction", type=click.Choice(["minimize", "maximize"]), required=True)
+@click.option("--sampler", type=click.Choice(["random", "tpe"]), default="random", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--value", type=click.Choice(["last", "best"]), default="last", show_default=True)
+def record(
+    objective: str,
+    folder: Path,
+    trials: int,
+    epochs: int,
+    direction: str,
+    sampler: str,
+    seed: int,
+    value: str,
+) -> None:
+    """Run OBJECTIVE (``file.py:function``) without stopping any trial and keep journals, values and times.
+
+    The objective is an ordinary one that uses akeso.search.watch.
+    """
+    from akeso.search.recording import record as record_study
+
+    optuna = _optional.optuna("akeso search record")
+    chosen = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[sampler](seed=seed)
+    study = optuna.create_study(direction=direction, sampler=chosen, pruner=optuna.pruners.NopPruner())
+    record_study(study, _function(objective), folder, epochs=epochs, trials=trials, value_of=value)
+    click.echo(f"{len(load(folder).trials)} trials recorded in {folder}")
+
+
+def _function(name: str) -> Any:
+    """The function ``path.py:function``; the file is one the user named, so it may be run."""
+    path, _, function = name.rpartition(":")
+    if not path or not Path(path).is_file():
+        raise BadInput(f"an objective is given as path/to/file.py:function, but got {name!r}")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, function, None)):
+        raise BadInput(f"{path} has no function {function!r}")
+    return getattr(module, function)
+
+
+def make_rule(profile: str, pruner: str, epochs: int) -> Rule:
+    """The stopping rule that the options name: a profile, or one of the others."""
+    if pruner == "none":
+        return ProfileRule(search_profile(profile)) if profile != "none" else NoRule()
+    if profile != "none":
+        raise BadInput(f"give either a profile or a pruner to simulate, but got {profile=} and {pruner=}")
+    if pruner == "nan":
+        return NanRule()
+    if pruner == "extrapolation":
+        return ExtrapolationRule()
+    from akeso.search.optuna_rules import PrunerRule
+
+    pruners = _optional.optuna("simulating an Optuna pruner").pruners
+    made = {
+        "median": lambda: pruners.MedianPruner(),
+        "asha": lambda: pruners.SuccessiveHalvingPruner(),
+        "hyperband": lambda: pruners.HyperbandPruner(max_resource=epochs),
+    }
+    return PrunerRule(made[pruner](), pruner)
+
+
+def arrival(study: RecordedStudy, order: str, seed: int) -> list[int]:
+    """The numbers of the recorded trials in an order of arrival."""
+    numbers = [trial.number for trial in study.trials]
+    if order == "random":
+        return [int(n) for n in np.random.default_rng(seed).permutation(numbers)]
+    if order in ("best-first", "worst-first"):
+        best_up = (order == "best-first") == study.maximize
+        finals = finals_of(study)
+        worst = -np.inf if study.maximize else np.inf
+        return sorted(numbers, key=lambda n: finals[n] if np.isfinite(finals[n]) else worst, reverse=best_up)
+    return numbers
+
+
+@search.command("simulate")
+@click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path))
+@click.option("--profile", type=click.Choice([*sorted(PROFILES), "none"]), default=None)
+@click.option("--pruner", type=click.Choice(_PRUNERS), default="none", show_default=True)
+@click.option("--order", type=click.Choice(_ORDERS), default="recorded", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def simulate_command(
+    folder: Path, profile: str | None, pruner: str, order: str, seed: int, workers: int, as_json: bool
+) -> None:
+    """Replay a recorded STUDY under a profile or pruner and say what it would have stopped."""
+    study = load(folder)
+    if not study.trials:
+        raise BadInput(f"{folder} holds no ended trial yet")
+    chosen = profile or ("akeso" if pruner == "none" else "none")
+    rule = make_rule(chosen, pruner, study.epochs)
+    found = simulate(study, rule, in_order(arrival(study, order, seed)), workers=workers)
+    result = tally(study, found)
+    if as_json:
+        about = {"study": study.name, "rule": rule.name, "order": order, "seconds": found.seconds}
+        click.echo(json.dumps({**about, **result.to_dict()}))
+        return
+    click.echo(shown(study, rule.name, result, found.seconds))
+
+
+def shown(study: RecordedStudy, rule: str, result: Tally, seconds: float) -> str:
+    """The tally as text."""
+    lines = [
+        f"{study.name}: {result.trials} recorded trials of {study.epochs} epochs under {rule}",
+        f"{'indicator':24} {'does':7} {'trials':>6} {'at epoch':>8} {'wrongly':>7} {'saved':>10}",
+    ]
+    lines += [
+        f"{row.indicator:24} {row.action:7} {row.trials:6d} {row.epochs:8.1f} {row.wrongly:7d} "
+        f"{row.seconds_saved:8.1f} s"
+        for row in result.rows
+    ]
+    lines += [
+        f"{'trained to the end':24} {'':7} {result.whole:6d}",
+        f"time: {result.share_of_time:.1%} of training everything to its end ({seconds:.1f} s by the clock)",
+        f"wrongly ended: {result.wrongly} of {result.trials} would have ended in the best quarter",
+        f"best value: {result.best:.6g}; without stopping {result.best_without:.6g}; lost {result.best_lost:.3g}",
+    ]
+    return "\n".join(lines)
+
+
+@search.command()
+@click.argument("study", metavar="STUDY")
+@click.option("--name", default=None, help="Name of the study, where the storage holds several.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def report(study: str, name: str | None, as_json: bool) -> None:
+    """Say how the trials of STUDY ended, and why.
+
+    STUDY is the URL of an Optuna storage, the path of an SQLite or journal file, or a recorded study's folder.
+    """
+    from akeso.search.report import of_recorded, of_storage, shown_report
+
+    rows = of_recorded(Path(study)) if Path(study).is_dir() else of_storage(study, name)
+    click.echo(json.dumps(rows) if as_json else shown_report(rows))
