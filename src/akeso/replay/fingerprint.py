@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.replay import generators
 from akeso.replay.keys import key
 
@@ -142,14 +142,16 @@ def code(script: Path | None) -> dict[str, str]:
     if script is None or not script.exists():
         return {}
     home = script.resolve().parent
+    # Thousands of modules may be loaded: only those that can lie beside the script are looked at closely.
+    near = {f"{home}{os.sep}", f"{script.absolute().parent}{os.sep}"}
     files = {script.resolve()}
     for module in list(sys.modules.values()):
         place = getattr(module, "__file__", None)
-        if place and place.endswith(".py"):
-            path = Path(place).resolve()
-            inside = home in path.parents and "site-packages" not in path.parts
-            if inside and not {".venv", "venv"} & set(path.parts) and path.exists():
-                files.add(path)
+        if not place or not place.endswith(".py") or not os.path.abspath(place).startswith(tuple(near)):
+            continue
+        path = Path(place).resolve()
+        if not {"site-packages", ".venv", "venv"} & set(path.parts) and path.exists():
+            files.add(path)
     own = Path(__file__).resolve().parents[1]
     return {
         os.path.relpath(path, home): blake2b(path.read_bytes(), digest_size=12).hexdigest()

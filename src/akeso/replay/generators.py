@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-
 import torch
+
 from akeso.errors import BadInput
 from akeso.replay import digests
 from akeso.replay.keys import key, mix
@@ -146,8 +146,10 @@ def _find(value: object, name: str, depth: int, seen: set[int]) -> Iterator[tupl
     if depth == 0:
         return
     if isinstance(value, Mapping):
-        for entry, item in list(value.items())[:1000]:
-            yield from _find(item, f"{name}[{entry!r}]", depth - 1, seen)
+        for number, (entry, item) in enumerate(list(value.items())[:1000]):
+            # A key may be a parameter, and to print one takes longer than to search it.
+            label = repr(entry) if isinstance(entry, str | int) else f"#{number}"
+            yield from _find(item, f"{name}[{label}]", depth - 1, seen)
     elif isinstance(value, list | tuple):
         # Long lists are data (paths, labels); generators sit among a few transforms.
         for number, item in enumerate(value[:100]):

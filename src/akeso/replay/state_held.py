@@ -19,9 +19,9 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-import torch
 from akeso.errors import BadInput
 from akeso.replay import digests, generators
 from akeso.replay.state import pack
@@ -295,6 +295,10 @@ def _iterator(path: str, value: Any) -> Hole:
     )
 
 
+def _label(entry: Any) -> str:
+    return repr(entry) if isinstance(entry, _SCALARS) else type(entry).__name__
+
+
 def _mark(value: Any, depth: int = 4) -> Any:
     """Return something small that changes when a value does; large data is looked at in samples."""
     if isinstance(value, float):
@@ -317,7 +321,7 @@ def _mark(value: Any, depth: int = 4) -> Any:
     if isinstance(value, _CONTAINERS) and depth:
         items = _items(value) if not isinstance(value, set | frozenset) else [(0, sorted(map(repr, value)))]
         some = items if len(items) <= 2 * _ENDS else items[:_ENDS] + items[-_ENDS:]
-        return (len(value), [(repr(entry), _mark(item, depth - 1)) for entry, item in some])
+        return (len(value), [(_label(entry), _mark(item, depth - 1)) for entry, item in some])
     if _has_state(value) and depth:
         return _mark(value.state_dict(), depth - 1)
     return type(value).__name__
