@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from akeso.errors import Refused
+from akeso.torch.surgery.attachment import attach_back, attach_front
 
 _SAMPLE = 20_000
 #: Values further from the median than this many robust deviations are pulled in.
@@ -130,26 +129,12 @@ def _listed(columns: Tensor, finite: Tensor, far: Tensor, constant: Tensor) -> l
     return notes
 
 
-class _OnInput:
-    """Applies a submodule to the first input of a model."""
-
-    def __init__(self, attribute: str) -> None:
-        self.attribute = attribute
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
-        if not args or not isinstance(args[0], Tensor):
-            return None
-        return (getattr(module, self.attribute)(args[0]), *args[1:])
-
-
 def scale_inputs(model: nn.Module, inputs: Tensor) -> list[str]:
     """Let a model clean and scale its inputs by these training inputs; say what was wrong with them."""
     if hasattr(model, "akeso_inputs"):
         raise Refused("the model scales its inputs already")
     scaler, notes = fit_scaler(inputs)
-    model.add_module("akeso_inputs", scaler.train(model.training))
-    # First of all hooks, so that whatever else looks at the inputs sees the scaled ones.
-    model.register_forward_pre_hook(_OnInput("akeso_inputs"), prepend=True)
+    attach_front(model, "akeso_inputs", scaler)
     return notes
 
 
@@ -185,8 +170,5 @@ def standardise_targets(model: nn.Module, targets: Tensor) -> tuple[Tensor, Tens
     if len(mean) == 1:
         mean, scale = mean.squeeze(0), scale.squeeze(0)
     mean, scale = mean.to(targets.dtype), scale.to(targets.dtype)
-    model.add_module("akeso_units", OutputUnits(mean, scale))
-    from akeso.torch.surgery.substitution import _OnOutput
-
-    model.register_forward_hook(_OnOutput("akeso_units"))
+    attach_back(model, "akeso_units", OutputUnits(mean, scale))
     return mean, scale

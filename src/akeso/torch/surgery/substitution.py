@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from akeso.errors import Refused
 from akeso.torch.surgery.activations import make
 from akeso.torch.surgery.anatomy import Anatomy, Site, Treated
+from akeso.torch.surgery.attachment import attach_back
 from akeso.torch.surgery.rewiring import materialise, replace
 
 
@@ -92,16 +93,5 @@ def _substitute_output(model: nn.Module, anatomy: Anatomy, new: str) -> str:
         raise Refused("no activation was seen at the output")
     if not isinstance(anatomy.output, Tensor):
         raise Refused("the model's output is not one tensor, so no activation can be put on it")
-    model.add_module("akeso_output", make(new))
-    model.register_forward_hook(_OnOutput("akeso_output"))
+    attach_back(model, "akeso_output", make(new))
     return f"{new} was put at the output"
-
-
-class _OnOutput:
-    """Applies a submodule to what the model returns."""
-
-    def __init__(self, attribute: str) -> None:
-        self.attribute = attribute
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
-        return getattr(module, self.attribute)(output) if isinstance(output, Tensor) else None
