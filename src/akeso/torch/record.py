@@ -54,6 +54,11 @@ class Record:
         if self._journal is not None:
             self._journal.header(content)
 
+    def flush(self) -> None:
+        """Let a reader of the journal see everything so far."""
+        if self._journal is not None:
+            self._journal.flush()
+
     def end(self, **content: Any) -> None:
         """The run is over."""
         if self._journal is not None:
