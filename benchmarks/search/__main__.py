@@ -1,7 +1,7 @@
 """``python -m benchmarks.search``: record pools of trials, then compare samplers and stopping rules on them.
 
     python -m benchmarks.search --quick                                   two CPU cores, a few minutes
-    python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card, then compare
+    python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
     python -m benchmarks.search --only evaluate --pool FOLDER             compare on pools that are there
 
 Recording goes on where it stopped. Every figure of the comparison is simulated from recorded trials and their
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma separated")
     parser.add_argument("--rules", default=",".join(RULES), help="comma separated")
     parser.add_argument("--repeats", type=int, default=None, help="repeats of the random sampler")
-    parser.add_argument("--workers", type=int, default=4, help="simulated workers")
+    parser.add_argument("--workers", type=int, default=1, help="simulated workers")
     parser.add_argument(
         "--share", type=float, default=0.2, help="budget: share of the pool the plain search sees"
     )
@@ -67,7 +67,8 @@ def main() -> int:
         record(tasks, given.pool, size, given.device, minutes=minutes, jobs=jobs, keep=given.journals)
         if given.pack:
             pack(given.pool, tasks, given.pack)
-    if given.only == "record":
+    if given.only == "record" or (given.only is None and given.device.startswith("cuda")):
+        print(f"recorded; compare with: python -m benchmarks.search --only evaluate --pool {given.pool}")
         return 0
     repeats = given.repeats or (6 if given.quick else 20)
     samplers = {"random": repeats, "tpe": max(2, repeats // 2), "gp": max(2, repeats // 2)}

@@ -139,7 +139,7 @@ def evaluate(
     *,
     samplers: dict[str, int],
     rules: list[str],
-    workers: int = 4,
+    workers: int = 1,
     share: float = 0.2,
     say: Callable[[Line], None] | None = None,
 ) -> list[Line]:

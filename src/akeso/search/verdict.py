@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -68,10 +69,15 @@ def _plain(evidence: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for key, value in list(evidence.items())[:12]:
         number = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
-        if isinstance(number, bool | int | str) or number is None:
-            kept[key] = number if not isinstance(number, str) else number[:200]
-        elif isinstance(number, float):
-            kept[key] = number if number == number and abs(number) != float("inf") else str(number)
-        elif isinstance(number, list | tuple) and len(number) <= 8:
-            kept[key] = [str(item)[:80] if not isinstance(item, int | float) else item for item in number]
+        if isinstance(number, list | tuple):
+            if len(number) <= 8:
+                kept[key] = [_small(item) for item in number]
+        elif isinstance(number, bool | int | float | str) or number is None:
+            kept[key] = _small(number)
     return kept
+
+
+def _small(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float) or value is None else str(value)[:200]

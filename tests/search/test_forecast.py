@@ -1,0 +1,146 @@
+"""The forecast and its calibrated bound on false stops, on simulated studies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from akeso.errors import BadInput
+from akeso.search.curves import Curve, Knowledge, jitter, running_costs, stalled
+from akeso.search.forecast import Forecast, _student
+from akeso.search.profiles import search_profile
+from akeso.search.recorded import RecordedStudy
+from akeso.search.rules import ProfileRule
+from akeso.search.simulation import in_order, simulate
+from akeso.search.tally import goal_of
+from tests.search.synthetic import accuracy_study, loss_study
+
+
+def knowledge(study: RecordedStudy, count: int) -> Knowledge:
+    curves = [
+        Curve(tuple(running_costs(t.values, maximize=study.maximize, value_of="best").tolist()), full=True)
+        for t in study.trials[:count]
+    ]
+    return Knowledge(curves, study.epochs)
+
+
+def test_running_costs_turn_what_is_not_finite_into_infinity() -> None:
+    costs = running_costs([0.3, math.nan, 0.5], maximize=True)
+    assert costs.tolist() == [-0.3, math.inf, -0.5]
+    assert running_costs([3.0, 1.0, 2.0], maximize=False, value_of="best").tolist() == [3.0, 1.0, 1.0]
+    assert running_costs([], maximize=True, value_of="best").tolist() == []
+
+
+def test_knowledge_keeps_whole_curves_as_models_and_every_end_for_the_threshold() -> None:
+    known = Knowledge(
+        [
+            Curve((3.0, 2.0, 1.0), full=True),
+            Curve((3.0, 2.5), full=False),
+            Curve((9.0,), full=False, stopped=True),
+            Curve((3.0, math.inf, 1.0), full=True),
+        ],
+        epochs=3,
+    )
+    assert len(known) == 1
+    assert known.ended == 4
+    assert known.threshold(0.25) == 1.0
+    assert known.best(3) == 2.5
+    assert math.isinf(known.best(4))
+    with pytest.raises(BadInput, match="epochs must be at least 1"):
+        Knowledge([], epochs=0)
+
+
+def test_forecasts_come_closer_as_a_trial_goes_on() -> None:
+    study = accuracy_study(120, seed=3)
+    forecast = Forecast(knowledge(study, 80))
+    errors = []
+    for t in (1, 5, 12):
+        misses = []
+        for trial in study.trials[80:]:
+            costs = running_costs(trial.values, maximize=True, value_of="best")
+            misses.append(abs(forecast.outlook(costs[: t + 1]).likely - costs[-1]))
+        errors.append(float(np.mean(misses)))
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 0.02
+
+
+def test_a_bad_trial_lies_further_beyond_than_a_good_one() -> None:
+    study = accuracy_study(80, seed=4)
+    forecast = Forecast(knowledge(study, 60))
+    good = forecast.outlook(-np.array([0.4, 0.55, 0.65]))
+    bad = forecast.outlook(-np.array([0.1, 0.1, 0.1]))
+    assert bad.beyond > good.beyond
+    assert bad.likely > good.likely
+    assert good.optimistic < good.likely
+
+
+def test_students_quantile_is_close_to_the_tabulated_one() -> None:
+    table = {1: 15.8945, 2: 4.8487, 3: 3.4819, 4: 2.9985, 10: 2.3593, 30: 2.1470}
+    for freedom, wanted in table.items():
+        assert _student(0.98, freedom) == pytest.approx(wanted, rel=0.015)
+
+
+def test_wrong_rates_are_refused() -> None:
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        Forecast(knowledge(accuracy_study(5, 0), 5), rate=0.0)
+
+
+@pytest.mark.parametrize("make", [accuracy_study, loss_study])
+def test_false_stops_stay_under_the_bound_in_simulated_studies(make: object) -> None:
+    """The stated guarantee: trials of the best quarter are given up at no more than the rate asked for."""
+    ended = wrong = stopped = 0
+    profile = search_profile("akeso", false_stops=0.02, reach=None, patience=None)
+    for seed in range(6):
+        study = make(90, seed)  # type: ignore[operator]
+        goal = goal_of(study)
+        order = np.random.default_rng(seed).permutation(90).tolist()
+        for one in simulate(study, ProfileRule(profile), in_order(order)).ended:
+            ended += 1
+            good = one.would >= goal if study.maximize else one.would <= goal
+            stopped += one.verdict.action == "stop"
+            wrong += good and one.verdict.action == "stop"
+    allowed = 0.02 * ended + 2 * math.sqrt(0.02 * ended)
+    assert wrong <= allowed, f"{wrong} of {ended} were given up wrongly"
+    assert stopped > 0.25 * ended  # the bound is not kept by stopping nothing
+
+
+def test_a_stricter_rate_stops_less() -> None:
+    study = accuracy_study(90, seed=11)
+    counts = []
+    for rate in (0.2, 0.02):
+        profile = search_profile("akeso", false_stops=rate, reach=None, patience=None)
+        search = simulate(study, ProfileRule(profile), in_order(range(90)))
+        counts.append(sum(one.spent for one in search.ended))
+    assert counts[0] <= counts[1]
+
+
+def test_trials_that_ran_under_a_threshold_do_not_lower_it() -> None:
+    study = accuracy_study(120, seed=5)
+    curves = [
+        Curve(tuple(running_costs(t.values, maximize=True, value_of="best").tolist()), True, guarded=i >= 60)
+        for i, t in enumerate(study.trials)
+    ]
+    free = [Curve(c.costs, True) for c in curves]
+    guarded = Forecast(Knowledge(curves, 20), rate=0.05).limit
+    assert guarded >= Forecast(Knowledge(free, 20), rate=0.05).limit
+
+
+def test_the_floor_is_undercut_no_more_often_than_asked() -> None:
+    study = accuracy_study(200, seed=6)
+    forecast = Forecast(knowledge(study, 100), rate=0.1)
+    undercut = 0
+    for trial in study.trials[100:]:
+        costs = running_costs(trial.values, maximize=True, value_of="best")
+        undercut += any(costs[-1] < forecast.floor(costs[:t]) for t in range(1, 20, 3))
+    assert undercut <= 20
+
+
+def test_stalling_and_jitter() -> None:
+    assert stalled(np.array([5.0, 1.0, 2.0, 2.0, 2.0]), 3, 0.0)
+    assert not stalled(np.array([5.0, 4.0, 3.0, 2.0, 1.0]), 3, 0.0)
+    assert not stalled(np.array([1.0, 2.0]), 3, 0.0)
+    assert jitter(np.linspace(1, 0, 20)) == pytest.approx(0.0, abs=1e-12)
+    noise = np.random.default_rng(0).normal(0, 0.1, 400)
+    assert jitter(noise) == pytest.approx(0.1, rel=0.2)

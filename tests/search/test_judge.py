@@ -1,0 +1,147 @@
+"""Curves that BTTackler's code stops wrongly, protection of the best, and what findings lead to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from akeso.diagnosis import Diagnosis
+from akeso.errors import BadInput
+from akeso.search.curves import Curve, Knowledge, running_costs
+from akeso.search.judge import Judge
+from akeso.search.profiles import AKESO, BTTACKLER, search_profile
+from akeso.search.verdict import CONTINUE, Verdict
+from tests.search.synthetic import accuracy_study
+
+EPOCHS = 20
+t = np.arange(EPOCHS)
+
+
+def power_law(noise: float, seed: int) -> np.ndarray:
+    clean = 2.3 * (t + 1.0) ** -0.5
+    return clean * (1 + np.random.default_rng(seed).normal(0, noise, EPOCHS))
+
+
+HEALTHY = {
+    "exponential": 2.3 * np.exp(-0.25 * t),
+    "linear": 2.3 - 0.1 * t,
+    "late learner": 2.3 - 1.8 / (1 + np.exp(-(t - 13.0))),
+    **{f"power law, {n:.0%} noise, {s}": power_law(n, s) for n in (0.01, 0.05) for s in range(20)},
+}
+
+
+def diagnosis(problem: str, confidence: float = 0.95, severity: str = "error") -> Diagnosis:
+    return Diagnosis(problem, severity, confidence, "net.0", 7, {"x": 1.0}, (), (), "It is so.")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_curves_are_never_stopped_in_a_young_study(name: str) -> None:
+    judge = Judge(AKESO, Knowledge((), EPOCHS), maximize=False)
+    for epoch in range(1, EPOCHS + 1):
+        assert judge.of_curve(HEALTHY[name][:epoch]) == CONTINUE
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_curves_are_not_stopped_in_a_study_of_their_kind(name: str) -> None:
+    """Finished trials that came to no better end: nothing is hopeless, whatever its shape on the way."""
+    others = [HEALTHY[name] * scale for scale in np.linspace(1.0, 1.6, 12)]
+    known = Knowledge([Curve(tuple(c.tolist()), full=True) for c in others], EPOCHS)
+    judge = Judge(AKESO, known, maximize=False)
+    assert all(judge.of_curve(HEALTHY[name][:epoch]).action != "stop" for epoch in range(1, EPOCHS + 1))
+
+
+def known_accuracies(count: int = 40) -> Knowledge:
+    study = accuracy_study(count, seed=1)
+    return Knowledge(
+        [
+            Curve(tuple(running_costs(x.values, maximize=True, value_of="best").tolist()), full=True)
+            for x in study.trials
+        ],
+        EPOCHS,
+    )
+
+
+def test_a_trial_at_chance_is_given_up_once_the_study_knows_better() -> None:
+    judge = Judge(AKESO, known_accuracies(), maximize=True)
+    curve = running_costs([0.1] * EPOCHS, maximize=True)
+    epochs = [epoch for epoch in range(1, EPOCHS) if judge.of_curve(curve[:epoch]).action == "stop"]
+    assert epochs
+    verdict = judge.of_curve(curve[: epochs[0]])
+    assert verdict.indicator == "forecast"
+    assert "best quarter" in verdict.sentence
+    assert verdict.evidence["goal"] > 0.3  # values are shown as the user reports them, not as costs
+
+
+def test_a_trial_among_the_best_is_protected() -> None:
+    judge = Judge(AKESO, known_accuracies(), maximize=True)
+    best = running_costs([0.3, 0.6, 0.79], maximize=True)
+    assert judge.of_curve(best) == CONTINUE
+    assert judge.of_findings([diagnosis("dying-relu")], best, epoch=2) == CONTINUE
+    broken = judge.of_findings([diagnosis("non-finite")], best, epoch=2)
+    assert broken.action == "finish"  # it cannot go on, but what it had reached is kept
+    lost = running_costs([0.3, 0.6, 0.79, math.nan], maximize=True)
+    assert judge.of_curve(lost).action == "finish"
+
+
+def test_a_value_that_is_not_finite_stops_an_ordinary_trial() -> None:
+    judge = Judge(AKESO, Knowledge((), EPOCHS), maximize=True)
+    verdict = judge.of_curve(running_costs([0.2, math.nan], maximize=True))
+    assert (verdict.action, verdict.problem, verdict.epoch) == ("stop", "non-finite", 1)
+
+
+def test_only_sure_and_serious_findings_of_the_profile_end_a_trial() -> None:
+    judge = Judge(AKESO, Knowledge((), EPOCHS), maximize=True)
+    none = np.empty(0)
+    assert judge.of_findings([diagnosis("dying-relu", 0.3)], none, epoch=0) == CONTINUE
+    assert judge.of_findings([diagnosis("overfitting")], none, epoch=0) == CONTINUE
+    assert judge.of_findings([diagnosis("parameters-not-trained")], none, epoch=0) == CONTINUE
+    assert judge.of_findings([diagnosis("non-finite", severity="info")], none, epoch=0) == CONTINUE
+    verdict = judge.of_findings([diagnosis("overfitting"), diagnosis("non-finite")], none, epoch=0)
+    assert (verdict.problem, verdict.layer, verdict.step) == ("non-finite", "net.0", 7)
+
+
+def test_no_more_gain_keeps_the_value_and_needs_a_gain_before() -> None:
+    judge = Judge(AKESO, Knowledge((), EPOCHS), maximize=True)
+    risen = [0.1, 0.3, 0.5, 0.6, 0.65, 0.66, 0.655, 0.65, 0.654, 0.656, 0.653, 0.651, 0.655, 0.652]
+    verdict = judge.of_curve(running_costs(risen, maximize=True))
+    assert (verdict.action, verdict.problem) == ("finish", "no-more-gain")
+    flat = [0.1, 0.101, 0.1, 0.099, 0.1, 0.1, 0.101, 0.1, 0.1, 0.099, 0.1, 0.1, 0.1, 0.1]
+    assert judge.of_curve(running_costs(flat, maximize=True)) == CONTINUE
+
+
+def test_bttackler_stops_for_its_indicators_and_finishes_for_no_more_gain() -> None:
+    judge = Judge(BTTACKLER, Knowledge((), EPOCHS), maximize=True)
+    none = np.empty(0)
+    assert judge.of_findings([diagnosis("oscillating-loss", 0.5)], none, epoch=11).action == "stop"
+    benign = diagnosis("no-more-gain", 0.5, "info")
+    assert judge.of_findings([benign], none, epoch=11).action == "finish"
+    assert judge.forecast is None
+
+
+def test_profiles_can_be_changed_and_are_checked() -> None:
+    strict = search_profile("akeso", false_stops=0.01)
+    assert strict.false_stops == 0.01
+    assert strict.digest != AKESO.digest
+    with pytest.raises(BadInput, match="no search profile 'nni'"):
+        search_profile("nni")
+    with pytest.raises(BadInput, match="false_stops"):
+        search_profile("akeso", false_stops=2.0)
+    with pytest.raises(BadInput, match="a name or a SearchProfile"):
+        search_profile(3)  # type: ignore[arg-type]
+
+
+def test_verdicts_are_small_json() -> None:
+    import json
+
+    evidence = {
+        "a": np.float64(1.5),
+        "b": math.nan,
+        "c": list(range(100)),
+        "d": "x" * 900,
+        "e": [math.inf, 1],
+    }
+    text = json.dumps(Verdict("stop", "x", evidence=evidence).to_dict(), allow_nan=False)
+    assert len(text) < 600
+    assert not CONTINUE
