@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-import torch
 from akeso.errors import BadInput
 from akeso.replay import generators
 from akeso.replay.keys import key, mix
@@ -63,6 +63,7 @@ class KeyedDataset(Dataset[Any]):
         self._moving: set[str] = set(_GLOBALS)
         self._watched = False
         self._private: list[generators.Private] = []
+        self._joining: list[generators.Private] = []
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -77,11 +78,12 @@ class KeyedDataset(Dataset[Any]):
             self._owner = os.getpid()
             found = list(generators.find(self.dataset)) + list(generators.find(self.transform))
             self._private = [private for _, private in found]
+            self._joining = [private for _, private in generators.find(self.collate)]
         samples = [self.dataset[index] for index in indices] if self._still else self._read(epoch, indices)
         under = key(self.seed, "batch", epoch, batch)
         for name in _GLOBALS:
             _seed(name, under)
-        for number, (_, private) in enumerate(generators.find(self.collate)):
+        for number, private in enumerate(self._joining):
             generators.seed_private(private, key(under, "private", number))
         return samples
 

@@ -44,8 +44,12 @@ def users_frames(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:
 
 
 def variables(frame: FrameType) -> dict[str, Any]:
-    """Return the variables of a frame that may hold state: no dunder names."""
-    return {name: value for name, value in frame.f_locals.items() if not name.startswith("__")}
+    """Return the variables of a frame that may hold state: neither dunder names nor those of comprehensions."""
+    return {
+        name: value
+        for name, value in frame.f_locals.items()
+        if not name.startswith("__") and name.isidentifier()
+    }
 
 
 def assign(frame: FrameType, name: str, value: Any) -> None:

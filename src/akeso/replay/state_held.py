@@ -149,13 +149,14 @@ class Held:
     def _places(self, frame: FrameType, known: set[int], at_end: bool, seen: set[int]) -> Iterator[_Place]:
         innermost = True
         for label, users in users_frames(frame):
-            names = loops_around(users.f_code, users.f_lineno) if innermost else None
-            scratch = _scratch(names, at_end) if names else frozenset()
+            names = loops_around(users.f_code, users.f_lineno)
+            scratch = _scratch(names, at_end) if names and innermost else frozenset()
+            read = names.read if names else frozenset()
             for name, value in variables(users).items():
-                if name in scratch:
-                    continue
-                bind = _binder(users, name)
-                yield from self._within(f"{label}{name}", value, bind, known, seen, 4)
+                # An iterator matters where a loop around this place takes from it.
+                if name not in scratch and (name in read or not _is_iterator(value)):
+                    bind = _binder(users, name)
+                    yield from self._within(f"{label}{name}", value, bind, known, seen, 4)
             innermost = False
         for name, value in self._tracked().items():
             # Generators inside tracked objects, and plain attributes of modules: no state dict has them.

@@ -1,0 +1,1 @@
+"""Kill, resume, replay and compare: seventeen programs, to the bit. ``python -m benchmarks.replay --help``."""
