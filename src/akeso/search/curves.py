@@ -94,7 +94,7 @@ def stalled(costs: Floats, window: int, tolerance: float) -> bool:
     if len(costs) <= window:
         return False
     before, recent = float(np.min(costs[:-window])), float(np.min(costs[-window:]))
-    return math.isfinite(before) and recent > before - tolerance
+    return math.isfinite(before) and recent >= before - tolerance
 
 
 def jitter(costs: Floats) -> float:

@@ -187,7 +187,7 @@ class Health:
     def report(self, value: Any, step: int | None = None) -> None:
         """Report the value after an epoch; leaves the ``with`` block when the trial is to end.
 
-        ``step`` counts from 0 and is the number of reports so far when left out. Of two reports with the same
+        ``step`` counts from 0 and is the one after the last when left out. Of two reports with the same
         step the first counts, as with Optuna. With several objectives ``value`` is a list. A value that is not
         finite is never handed on: the trial is stopped, or, when it stood among the best, ends with the value
         it had.
@@ -196,7 +196,7 @@ class Health:
             raise BadInput("health.report was called after the with block of its trial had ended")
         self._again()
         row = as_numbers(value, len(self._maximize))
-        at = len(self._reports) if step is None else step
+        at = max(self._steps, default=-1) + 1 if step is None else step
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
             raise BadInput(f"the step of a report is a whole number of at least 0, but {step=}")
         if int(at) in self._steps:
