@@ -288,7 +288,20 @@ def _make_optimizer(
 
 #: What a recipe can change; the rest concerns loops of the user's own.
 SUPPORTED = frozenset(MODEL_REMEDIES) | {
-    "set-batch-size", "scale-inputs", "standardise-targets", "substitute-loss", "weight-classes",
-    "fix-broadcast", "mean-reduction", "substitute-optimizer", "set-learning-rate", "find-learning-rate", "set-weight-decay",
-    "add-to-optimizer", "clip-gradient", "warm-up", "roll-back", "reseed",
-}  # fmt: skip
+    "set-batch-size",
+    "scale-inputs",
+    "standardise-targets",
+    "substitute-loss",
+    "weight-classes",
+    "fix-broadcast",
+    "mean-reduction",
+    "substitute-optimizer",
+    "set-learning-rate",
+    "find-learning-rate",
+    "set-weight-decay",
+    "add-to-optimizer",
+    "clip-gradient",
+    "warm-up",
+    "roll-back",
+    "reseed",
+}

@@ -1,4 +1,4 @@
-"""Our plan: candidates from the ranked causes, tried briefly against each other, the best trained to the end."""
+"""Our plan: candidates from the ranked causes, tried briefly, the best trained to the end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
 #: Problems with one right cure: where it works there is nothing to compare it with.
 CERTAIN = frozenset(
-    {"shape-broadcast", "missing-zero-grad", "parameters-not-trained", "wrong-mode", "improper-output-activation",
-     "improper-loss", "abnormal-data"}
-)  # fmt: skip
+    {
+        "shape-broadcast",
+        "missing-zero-grad",
+        "parameters-not-trained",
+        "wrong-mode",
+        "improper-output-activation",
+        "improper-loss",
+        "abnormal-data",
+    }
+)
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
 
@@ -97,10 +104,12 @@ class AkesoPlan(Plan):
 
     def _prove(self, ledger: Ledger, untreated: Attempt, contestant: Attempt) -> Attempt | None:
         """Train a contestant to the end, treat what it uncovers, and hold it against the untreated run."""
-        current = contestant
-        for share in (SECOND_RUNG, 0.5, 1.0):
+        current = self._combine(ledger, untreated, contestant)
+        for share in (SECOND_RUNG, 0.5, 1.0) if ledger.program.resumable else (1.0,):
             steps = None if share == 1.0 else max(current.steps, round(share * ledger.planned))
-            if ledger.room < (ledger.planned if steps is None else steps) - current.steps:
+            behind = current.steps if ledger.program.resumable else 0
+            if ledger.room < (ledger.planned if steps is None else steps) - behind:
+                ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
             current = ledger.attempt(current.prescription, max_steps=steps)
             if current.failed:

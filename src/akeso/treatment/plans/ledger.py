@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import replace
@@ -121,7 +122,7 @@ def margin(attempt: Attempt) -> float:
     tail = [point for _, point in attempt.curve[-4:] if math.isfinite(point)]
     jitter = 0.0
     if len(tail) >= 3:
-        steps = [abs(after - before) for before, after in zip(tail, tail[1:], strict=False)]
+        steps = [abs(after - before) for before, after in itertools.pairwise(tail)]
         jitter = sum(steps) / len(steps) / 2
     if "accuracy" in attempt.metric_name or attempt.metric_name.endswith("f1"):
         share = min(max(value, 0.02), 0.98)

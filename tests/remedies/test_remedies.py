@@ -1,0 +1,133 @@
+"""Doses by what a history shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from akeso.diagnosis import Diagnosis
+from akeso.history import History, Layer, Parameter
+from akeso.remedies import TABLE, candidates, treatable
+from akeso.remedies.autotrainer import ORDERS, solution
+from akeso.remedies.chart import chart
+from akeso.remedies.edit import Prescription
+
+
+def _found(problem: str, severity: Any = "error", step: int = 5) -> Diagnosis:
+    return Diagnosis(problem, severity, 0.9, "", step, {}, (), (), "")
+
+
+def _history(**facts: Any) -> History:
+    history = History(planned_steps=400)
+    optimizer = {"name": facts.pop("optimizer", "Adam"), "lr": facts.pop("lr", 1e-3)}
+    batch = facts.pop("batch", 32)
+    std = facts.pop("std", 0.2)
+    kind = facts.pop("kind", "Linear")
+    history.facts.update({"optimizers": [optimizer], "task": "multiclass", "loss": "cross_entropy", "classes": 3,
+                          "output_activation": "none", **facts})  # fmt: skip
+    history.add(0, "batch_size", "", batch)
+    weight = Parameter("0.weight", (25, 25), init_std=std)
+    history.layers = [Layer(str(number), kind, number, (weight,)) for number in range(8)]
+    return history
+
+
+def _remedies(history: History, *problems: str) -> list[list[str]]:
+    found = candidates(history, [_found(problem) for problem in problems])
+    return [[edit.remedy for edit in candidate.prescription] for candidate in found]
+
+
+@pytest.mark.parametrize(
+    "remedy", [remedy for line in TABLE.values() for remedy in line], ids=lambda r: type(r).__name__
+)
+def test_no_remedy_raises_on_an_empty_history(remedy: Any) -> None:
+    for dose in remedy.prescribe(History(), []):
+        assert isinstance(dose, Prescription)
+        assert Prescription.from_list(dose.to_list()) == dose
+
+
+def test_squashing_activations_are_replaced_with_fitting_weights() -> None:
+    history = _history(activations={"1": "Sigmoid", "3": "Sigmoid", "5": "Tanh"})
+    first = candidates(history, [_found("vanishing-gradient")])[0].prescription
+    assert first[0].values == {"from": "Sigmoid", "to": "SELU"}
+    assert first[1].remedy == "reinitialise"
+
+
+def test_layer_normalisation_where_batches_are_small_or_models_recurrent() -> None:
+    def kind(history: History) -> str:
+        doses = [c.prescription for c in candidates(history, [_found("poor-initialisation")])]
+        return next(str(edit.values["kind"]) for dose in doses for edit in dose.of("insert-normalisation"))
+
+    assert kind(_history()) == "batch"
+    assert kind(_history(batch=4)) == "layer"
+    assert kind(_history(kind="LSTM")) == "layer"
+
+
+def test_rates_are_dosed_by_optimizer_and_direction() -> None:
+    high = candidates(_history(optimizer="Adam", lr=0.3), [_found("learning-rate-too-high")])[0].prescription
+    assert high[0].values["to"] == pytest.approx(1e-3)
+    low = candidates(_history(optimizer="SGD", lr=1e-6), [_found("learning-rate-too-low")])[0].prescription
+    assert low[0].values["to"] == pytest.approx(0.05)
+
+
+def test_double_softmax_loses_one_and_a_wrong_loss_is_replaced() -> None:
+    double = candidates(_history(output_activation="softmax"), [_found("improper-output-activation")])[
+        0
+    ].prescription
+    assert [edit.to_dict() for edit in double] == [
+        {"remedy": "substitute-activation", "from": "Softmax", "to": "none", "where": "output"}
+    ]
+    squared = _history(loss="mse_loss", output_activation="softmax", target_kind="one-hot")
+    assert _remedies(squared, "improper-loss")[0] == ["substitute-activation", "substitute-loss"]
+    squared.facts["task"] = "binary"
+    squared.facts["classes"] = 1
+    cure = candidates(squared, [_found("improper-loss")])[0].prescription
+    assert cure[1].values["to"] == "binary_cross_entropy_with_logits"
+
+
+def test_targets_are_standardised_only_where_they_need_it() -> None:
+    history = _history(task="regression", loss="mse_loss")
+    history.add(0, "target_max", "", 5e5)
+    assert _remedies(history, "abnormal-data")[0] == ["scale-inputs", "standardise-targets"]
+    assert _remedies(_history(), "abnormal-data") == [["scale-inputs"]]
+
+
+def test_roots_come_first_and_nothing_twice() -> None:
+    history = _history(activations={"1": "ReLU"}, std=2.0)
+    found = candidates(
+        history, [_found("poor-initialisation"), _found("exploding-gradient"), _found("non-finite")]
+    )
+    assert found[0].prescription[0].remedy == "reinitialise"
+    cures = [candidate.prescription for candidate in found]
+    assert len(cures) == len(set(cures))
+
+
+def test_remarks_and_what_has_no_cure_are_not_treated() -> None:
+    assert treatable([_found("overfitting", "info"), _found("unlearnable-labels")]) == ()
+    assert [found.problem for found in treatable([_found("slow-convergence", "warning")])] == [
+        "slow-convergence"
+    ]
+
+
+def test_the_chart_sees_weights_out_of_range() -> None:
+    assert not chart(_history(std=0.2)).weights_off
+    assert chart(_history(std=0.001)).weights_off
+    assert chart(_history(std=2.0)).weights_large
+
+
+@pytest.mark.parametrize("problem", ORDERS)
+def test_autotrainer_has_a_dose_of_every_solution(problem: str) -> None:
+    history = _history(activations={"1": "Sigmoid"}, loss="mse_loss", output_activation="relu")
+    for code in ORDERS[problem]:
+        doses = solution(code, problem, history)
+        assert doses
+        assert all(doses)
+    assert ORDERS["exploding-gradient"] == ("S2", "S1", "S3")
+
+
+def test_autotrainer_doubles_batches_and_clips_to_ten() -> None:
+    history = _history()
+    sizes = [dose[0].values["to"] for dose in solution("S5", "oscillating-loss", history)]
+    assert sizes == [32, 64, 128, 256]
+    assert solution("S3", "exploding-gradient", history)[0][0].values == {"kind": "value", "limit": 10.0}
+    assert [dose[0].values["to"] for dose in solution("S6", "slow-convergence", history)] == [0.001, 0.01]

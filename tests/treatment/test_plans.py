@@ -1,0 +1,172 @@
+"""Plans on real, small trainings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import make_circles
+from torch import nn
+
+import akeso
+from akeso.errors import BadInput
+from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried
+
+_x, _y = make_circles(600, noise=0.1, factor=0.5, random_state=1)
+X, Y = torch.tensor(_x, dtype=torch.float32), torch.tensor(_y)
+
+
+def _deep(activation: type[nn.Module], depth: int = 6) -> nn.Module:
+    parts: list[nn.Module] = [nn.Linear(2, 8), activation()]
+    for _ in range(depth):
+        parts += [nn.Linear(8, 8), activation()]
+    return nn.Sequential(*parts, nn.Linear(8, 2))
+
+
+def sick(**changes: Any) -> akeso.Recipe:
+    parts: dict[str, Any] = {
+        "model": lambda: _deep(nn.Sigmoid), "train": (X[:400], Y[:400]), "val": (X[400:], Y[400:]),
+        "loss": nn.CrossEntropyLoss(), "optimizer": "Adam", "lr": 5e-3, "epochs": 20, "batch_size": 40,
+    }  # fmt: skip
+    return akeso.Recipe(**{**parts, **changes})
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return akeso.treat(sick())
+
+
+def test_a_vanishing_gradient_is_cured_within_the_budget(outcome: Outcome) -> None:
+    assert outcome.status == "repaired"
+    assert "vanishing-gradient" in [found.problem for found in outcome.diagnoses]
+    assert outcome.before is not None
+    assert outcome.after is not None
+    assert outcome.before < 0.6 < 0.9 < outcome.after
+    assert not outcome.before_whole
+    assert outcome.cost.steps <= 3.0
+    with torch.no_grad():
+        share = (outcome.model.eval()(X[400:]).argmax(1) == Y[400:]).float().mean()
+    assert float(share) == pytest.approx(outcome.after)
+
+
+def test_the_outcome_is_the_json_that_is_promised(outcome: Outcome) -> None:
+    told = json.loads(json.dumps(outcome.to_dict()))
+    keys = {
+        "schema",
+        "status",
+        "metric",
+        "higher_is_better",
+        "before",
+        "after",
+        "diagnoses",
+        "prescription",
+        "attempts",
+        "cost",
+    }
+    assert keys <= set(told)
+    assert told["metric"] == "val_accuracy"
+    assert {"prescription", "steps", "metric", "verdict"} <= set(told["attempts"][0])
+    assert set(told["cost"]) == {"steps", "seconds"}
+    assert told["attempts"][0]["verdict"].startswith("the untreated run")
+    assert "repaired" in str(outcome)
+
+
+def test_the_same_treatment_twice_gives_the_same_bits(outcome: Outcome) -> None:
+    again = akeso.treat(sick())
+    assert again.prescription == outcome.prescription
+    assert [tried.verdict for tried in again.attempts] == [tried.verdict for tried in outcome.attempts]
+    states = (again.model.state_dict(), outcome.model.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[1])
+
+
+def test_a_healthy_program_is_left_alone_after_one_run() -> None:
+    told: list[Tried] = []
+    healthy = akeso.treat(sick(model=lambda: _deep(nn.ReLU, 1)), report=told.append)
+    assert healthy.status == "healthy"
+    assert healthy.cost.steps == pytest.approx(1.0)
+    assert healthy.prescription == ()
+    assert healthy.before == healthy.after
+    assert {tried.attempt.prescription for tried in told} == {Prescription()}
+
+
+def test_only_and_never_bind_and_a_dry_run_trains_nothing_else() -> None:
+    never = akeso.treat(sick(), never=["substitute-activation"], budget=1.2)
+    assert not any(tried.attempt.prescription.of("substitute-activation") for tried in never.attempts)
+    dry = akeso.treat(sick(), dry_run=True, only=["insert-normalisation", "reinitialise"])
+    assert len(dry.attempts) == 1
+    assert any("insert-normalisation" in note for note in dry.notes)
+    assert not any("substitute" in note for note in dry.notes)
+
+
+@pytest.mark.parametrize("plan", ["autotrainer", "reseed", "random"])
+def test_other_plans_keep_to_the_budget(plan: str) -> None:
+    other = akeso.treat(sick(epochs=10), plan=plan, budget=1.5)
+    assert other.plan == plan
+    assert other.cost.steps <= 2.6
+    assert other.status in ("repaired", "improved", "failed")
+
+
+def test_arguments_are_checked() -> None:
+    for wrong, message in (
+        ({"plan": "hope"}, "hope"),
+        ({"budget": 0}, "budget"),
+        ({"only": ["magic"]}, "magic"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            akeso.treat(sick(), **wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="Recipe"):
+        akeso.treat("train.py")  # type: ignore[arg-type]
+
+
+class Scripted(Program):
+    """A program whose attempts are written down beforehand, for the ways that plans decide."""
+
+    def __init__(self, untreated: Any, treated: Any) -> None:
+        self.untreated, self.treated, self.seen = untreated, treated, 0
+        self.source = akeso.treat(sick(epochs=3), dry_run=True).attempts[0].attempt
+
+    @property
+    def planned_steps(self) -> int:
+        return 100
+
+    def describe(self) -> str:
+        return "scripted"
+
+    def refuses(self, edit: Edit) -> str | None:
+        return None
+
+    def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                stop_on_error: bool = False) -> Attempt:  # fmt: skip
+        self.seen += 1
+        value = self.treated(prescription) if prescription else self.untreated
+        if isinstance(value, BaseException):
+            raise value
+        steps = max_steps or 100
+        found = () if prescription else self.source.diagnoses
+        return Attempt(prescription, 0, steps, 0.01, value, "val_accuracy", True, self.source.history, found,
+                       whole=steps == 100, planned_steps=100, curve=((steps, value),), model=object())  # fmt: skip
+
+
+def test_a_cure_that_is_not_better_is_not_handed_back() -> None:
+    program = Scripted(0.80, lambda cure: 0.805)
+    outcome = akeso.treat(program)
+    assert outcome.status == "failed"
+    assert outcome.prescription == ()
+    assert outcome.after == outcome.before == 0.80
+    assert any("beyond noise" in tried.verdict for tried in outcome.attempts)
+
+
+def test_ctrl_c_hands_back_the_best_so_far() -> None:
+    answers = iter([0.9])
+    program = Scripted(0.5, lambda cure: next(answers, KeyboardInterrupt()))
+    outcome = akeso.treat(program)
+    assert outcome.interrupted
+    assert outcome.after == 0.9
+    assert outcome.status == "improved"
+
+
+def test_every_plan_is_named_as_it_is_called() -> None:
+    assert sorted(PLANS) == ["akeso", "autotrainer", "random", "reseed"]
+    assert all(plan.name == name for name, plan in PLANS.items())

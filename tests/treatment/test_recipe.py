@@ -1,0 +1,210 @@
+"""Recipes: forms they take, errors that teach, trainings that are the same each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from akeso.errors import BadInput
+from akeso.treatment import Edit, Prescription
+from akeso.treatment.recipe import Recipe
+from akeso.treatment.recipe_program import RecipeProgram
+
+X = torch.randn(96, 4, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] + X[:, 1] > 0).long()
+
+
+class Own(Dataset[Any]):
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return X[index], Y[index]
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 2))
+
+
+def recipe(**changes: Any) -> Recipe:
+    parts: dict[str, Any] = {
+        "model": build, "train": (X, Y), "val": (X[:40], Y[:40]), "loss": nn.CrossEntropyLoss(), "optimizer": "Adam",
+        "lr": 1e-2, "epochs": 4, "batch_size": 16,
+    }  # fmt: skip
+    return Recipe(**{**parts, **changes})
+
+
+def plain(program: Recipe) -> Any:
+    return RecipeProgram(program).attempt(Prescription())
+
+
+@pytest.mark.parametrize(
+    "train",
+    [(X, Y), (X.numpy(), Y.numpy()), TensorDataset(X, Y), Own(), DataLoader(Own(), batch_size=16, shuffle=True),
+     DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True)],
+    ids=["tensors", "arrays", "tensor dataset", "dataset", "loader", "tensor loader"],
+)  # fmt: skip
+def test_data_in_every_form(train: Any) -> None:
+    attempt = plain(recipe(train=train))
+    assert attempt.failed is None
+    assert attempt.whole
+    assert attempt.steps == attempt.planned_steps == 24
+    assert attempt.metric_name == "val_accuracy"
+    assert attempt.metric > 0.6
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    ["sgd", torch.optim.SGD, ("SGD", {"momentum": 0.9}), lambda p: torch.optim.SGD(p, lr=0.1),
+     torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1, momentum=0.5)],
+    ids=["name", "class", "tuple", "function", "instance"],
+)  # fmt: skip
+def test_optimizers_in_every_form(optimizer: Any) -> None:
+    made = recipe(optimizer=optimizer).make_optimizer(nn.Linear(2, 2).parameters())
+    assert isinstance(made, torch.optim.SGD)
+
+
+def test_a_model_object_is_never_touched_and_starts_every_run() -> None:
+    torch.manual_seed(3)
+    model = build()
+    before = [p.detach().clone() for p in model.parameters()]
+    first, second = plain(recipe(model=model)), plain(recipe(model=model))
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    assert first.metric == second.metric
+
+
+def test_a_fifth_is_held_out_when_there_is_no_val() -> None:
+    made = recipe(val=None)
+    assert made._train.size == 77
+    assert made._val.size == 19
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"model": 3}, "model must be"), ({"epochs": 0}, "epochs must be"), ({"loss": "crossentropy"}, "crossentropy"),
+     ({"loss": nn.CrossEntropyLoss}, r"loss=CrossEntropyLoss\(\)"), ({"optimizer": "Adamant"}, "Adamant"),
+     ({"optimizer": 7}, "optimizer must be"), ({"train": (X, Y[:5])}, r"different lengths: \[96, 5\]"),
+     ({"train": "data.csv"}, "train must be"), ({"train": (X[:0], Y[:0])}, "no samples"),
+     ({"batch_size": -1}, "batch_size"), ({"scheduler_every": "week"}, "scheduler_every")],
+)  # fmt: skip
+def test_errors_say_what_was_given(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        recipe(**changes)
+
+
+def test_the_same_seed_gives_the_same_bits_also_when_stopped_and_gone_on_with() -> None:
+    whole = plain(recipe())
+    program = RecipeProgram(recipe())
+    program.attempt(Prescription(), max_steps=7)
+    program.attempt(Prescription([Edit("clip-gradient", "", {"kind": "norm", "limit": 1.0})]), max_steps=5)
+    torch.rand(3)
+    again = program.attempt(Prescription())
+    assert again.steps == 24
+    assert again.spent == 17
+    assert again.curve[-1] == whole.curve[-1]
+    states = (whole.model.state_dict(), again.model.state_dict())
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    other = RecipeProgram(recipe()).attempt(Prescription(), seed=1)
+    assert any(not torch.equal(states[0][key], other.model.state_dict()[key]) for key in states[0])
+
+
+def test_the_callers_random_state_is_left_alone() -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)
+    expected = torch.Generator().manual_seed(5).get_state()
+    plain(recipe(epochs=1))
+    assert torch.equal(torch.get_rng_state(), expected)
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"), [("f1", True), ("loss", False), (lambda o, t: float(o.sum()), True)]
+)
+def test_metrics_by_name_and_function(metric: Any, better: bool) -> None:
+    attempt = plain(recipe(metric=metric, epochs=1))
+    assert attempt.higher_is_better is better
+    assert attempt.metric is not None
+
+
+@pytest.mark.parametrize(
+    ("out", "target", "loss", "name"),
+    [(1, Y.float().unsqueeze(1), nn.BCEWithLogitsLoss(), "val_accuracy"), (1, X[:, :1], nn.MSELoss(), "val_r2"),
+     (3, X[:, :3], nn.L1Loss(), "val_r2"), (2, torch.eye(2)[Y], nn.MSELoss(), "val_accuracy")],
+)  # fmt: skip
+def test_the_metric_is_inferred_from_the_task(out: int, target: Any, loss: Any, name: str) -> None:
+    made = recipe(model=lambda: nn.Linear(4, out), train=(X, target), val=(X, target), loss=loss, epochs=1)
+    assert plain(made).metric_name == name
+
+
+def test_schedulers_step_once_an_epoch_or_once_a_step() -> None:
+    def rates(every: str) -> float:
+        seen: list[Any] = []
+
+        def scheduler(optimizer: Any) -> Any:
+            seen.append(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+            return seen[-1]
+
+        plain(recipe(scheduler=scheduler, scheduler_every=every, epochs=2))
+        return float(seen[-1].get_last_lr()[0])
+
+    assert rates("epoch") == pytest.approx(1e-2 / 4)
+    assert rates("step") == pytest.approx(1e-2 / 2**12)
+
+
+EDITS = [
+    Edit("set-batch-size", "", {"to": 48}), Edit("scale-inputs"), Edit("set-learning-rate", "", {"to": 0.5}),
+    Edit("set-learning-rate", "", {"factor": 0.1}), Edit("substitute-optimizer", "", {"to": "SGD", "lr": 0.1, "momentum": 0.9}),
+    Edit("warm-up", "", {"steps": 6}), Edit("weight-classes"), Edit("set-output-bias", "", {"to": "prior"}),
+    Edit("substitute-loss", "", {"to": "cross_entropy"}), Edit("fix-broadcast"), Edit("mean-reduction"),
+    Edit("find-learning-rate", "", {"low": 1e-5, "high": 1.0, "steps": 12}), Edit("set-weight-decay", "", {"to": 0.0}),
+    Edit("set-dropout", "", {"to": 0.0}), Edit("roll-back", "", {"step": 5, "skip": 2, "factor": 0.5}),
+    Edit("insert-normalisation", "hidden", {"kind": "batch"}), Edit("reinitialise", "", {"scheme": "orthogonal"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.describe())
+def test_every_edit_is_made_and_changes_the_training(edit: Edit) -> None:
+    attempt = RecipeProgram(recipe(epochs=2)).attempt(Prescription([edit]))
+    assert attempt.failed is None
+    assert attempt.refused == ()
+    assert attempt.metric is not None
+    if edit.remedy not in ("substitute-loss", "fix-broadcast", "set-weight-decay"):
+        before = plain(recipe(epochs=2))
+        same = attempt.curve == before.curve and all(
+            torch.equal(a, b)
+            for a, b in zip(attempt.model.parameters(), before.model.parameters(), strict=False)
+        )
+        assert not same
+
+
+def test_what_a_recipe_does_already_is_refused() -> None:
+    program = RecipeProgram(recipe())
+    for name in ("add-zero-grad", "set-mode"):
+        assert "already" in str(program.refuses(Edit(name)))
+    assert program.refuses(Edit("clip-gradient", "", {"limit": 1.0})) is None
+
+
+def test_standardised_targets_come_back_in_their_units() -> None:
+    target = 1e4 * X[:, :1] + 5e5
+    made = recipe(
+        model=lambda: nn.Linear(4, 1), train=(X, target), val=(X, target), loss="mse_loss", epochs=12, lr=5e-2
+    )
+    untreated = plain(made)
+    treated = RecipeProgram(made).attempt(Prescription([Edit("standardise-targets")]))
+    assert untreated.metric < 0 < 0.9 < treated.metric
+    with torch.no_grad():
+        assert float((treated.model(X) - target).abs().mean()) < 3e3
+
+
+def test_missing_and_far_out_inputs_are_cleaned_and_listed() -> None:
+    dirty = X.clone()
+    dirty[3, 0], dirty[4, 1] = float("nan"), 1e7
+    made = recipe(train=(dirty, Y))
+    assert plain(made).metric == 0.0 or not plain(made).whole
+    treated = RecipeProgram(made).attempt(Prescription([Edit("scale-inputs")]))
+    assert treated.metric > 0.6
+    assert "not finite in features 0 (1)" in " ".join(treated.notes)
