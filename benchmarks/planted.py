@@ -30,9 +30,11 @@ from torch.utils.data import DataLoader, Dataset
 parser = argparse.ArgumentParser()
 for name, kind, default in [
     ("data", str, "data.npz"), ("seed", int, 0), ("lr", float, 0.01), ("lr-later", float, 0),
-    ("decay", float, 0.01), ("eps", float, 1e-8), ("beta", float, 0.9), ("momentum", float, 0), ("optimizer", str, "adamw"),
+    ("decay", float, 0.01), ("eps", float, 1e-8), ("beta", float, 0.9), ("momentum", float, 0),
+    ("optimizer", str, "adamw"),
     ("dropout", float, 0.2), ("norm-eps", float, 1e-5), ("activation", str, "relu"),
-    ("reduction", str, "mean"), ("clip", float, 0), ("ema", float, 0), ("autocast", str, ""), ("workers", int, 0), ("augment", str, ""),
+    ("reduction", str, "mean"), ("clip", float, 0), ("ema", float, 0), ("autocast", str, ""),
+    ("workers", int, 0), ("augment", str, ""),
     ("extra-draw", int, -1), ("change-sample", int, -1), ("change-label", int, -1), ("flip-bit", str, ""),
     ("order", str, "shuffle"), ("kernel", str, ""), ("precision", str, "highest"), ("sets", int, 0),
     ("noise", str, ""), ("batch", int, 16), ("log", int, 0), ("implementation", str, ""), ("wide", int, 0),
@@ -233,7 +235,7 @@ PLANTS = (
     Plant("one changed sample", "data", ("dataset index 17",), b="--change-sample 17"),
     Plant("one changed label", "data", ("dataset index 5",), b="--change-label 5"),
     Plant("edited data file", "data", ("dataset index 30",), b="--data edited.npz"),
-    Plant("batch order", "data", ("another order",), b="--order other"),
+    Plant("batch order", "randomness", ("another order", "random_"), b="--order other"),
     Plant("no shuffling", "data", ("another order", "sampler"), b="--order straight"),
     Plant("batch size", "data", ("batch_size 16 and 8",), b="--batch 8"),
     Plant("worker count", "data", ("workers 1 and 2",), "--augment torch", "--workers 1", "--workers 2"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+
 from akeso.replay import generators
 from akeso.replay.keys import key
 from akeso.replay.trace.entropy import GENERATORS, Entropy

@@ -10,6 +10,8 @@ from akeso.replay.trace.operation import Operation
 # Operations that one run has and the other has not are harmless when the traces meet again right after them.
 _LONGEST_DETOUR = 400
 _MEETING = 6
+# Memory that another process has filled: a batch from a loader's worker.
+_FROM_ELSEWHERE = ("aten.set_.", "aten.set.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def _describe(a: Operation, b: Operation, index: int) -> OperationDifference:
         if mine != theirs:
             source = a.sources[position] if position < len(a.sources) else ""
             return OperationDifference("input", index, a, b, source or "outside")
+    if a.name.startswith(_FROM_ELSEWHERE):
+        return OperationDifference("input", index, a, b, "outside")
     return OperationDifference("output", index, a, b)
 
 

@@ -98,7 +98,8 @@ def _by_operation(case: Case, difference: OperationDifference) -> Conclusion:
     operation = difference.operation
     if difference.kind == "output":
         if operation.random:
-            return _randomness(case, f"{_named(difference)} draws other random numbers")
+            follows = "; the samples come in another order" if "order" in case.differing else ""
+            return _randomness(case, f"{_named(difference)} draws other random numbers{follows}")
         around = case.surroundings(*_KERNELS)
         if around:
             return (

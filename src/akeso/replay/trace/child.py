@@ -10,19 +10,20 @@ import sys
 import traceback
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
-
 import torch
+
 from akeso.replay import deterministic
 from akeso.replay.trace.entropy import Entropy
 from akeso.replay.trace.files import FileWatch
 from akeso.replay.trace.job import OUTPUT, STATUS, Job, Status
 from akeso.replay.trace.lines import is_own, own_line
 from akeso.replay.trace.recorder import EVENTS, Enough, Recorder
-from akeso.replay.trace.runs import follow
+from akeso.replay.trace.runs import Redirect, follow
 from akeso.replay.trace.unseeded import Unseeded
 
 
@@ -71,6 +72,8 @@ def run(job: Job) -> None:
     if job.seed is not None:
         deterministic.prepare(job.seed, patch=False)
         fixed.add("generator")
+    _seed(job.seeded)
+    redirect = Redirect(folder / "run") if job.redirect_runs else None
     if job.alerts:
         torch.use_deterministic_algorithms(True, warn_only=True)
     entropy = Entropy(folder / EVENTS, seed=job.seed or 0, fixed=fixed)
@@ -120,6 +123,7 @@ def run(job: Job) -> None:
         draws=tuple(unseeded.draws.items()) if unseeded is not None else (),
         changed_files=files.changed(),
         facts=_facts(),
+        typing=redirect.typing() if redirect is not None else (),
     )
     (folder / STATUS).write_bytes(msgspec.json.encode(found))
 
@@ -147,6 +151,16 @@ class _Places:
             entry = (text.split(" does not have")[0].strip(), own_line())
             if entry not in self.alerts:
                 self.alerts.append(entry)
+
+
+def _seed(names: tuple[str, ...]) -> None:
+    seeds: dict[str, Callable[[int], object]] = {
+        "python": random.seed,
+        "numpy": np.random.seed,
+        "torch": torch.manual_seed,
+    }
+    for name in names:
+        seeds[name](0)
 
 
 def _facts() -> dict[str, str]:

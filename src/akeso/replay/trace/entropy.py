@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-
 import torch
+
 from akeso.replay.keys import key, mix
 from akeso.replay.trace.lines import calling_frame, is_own, own_frame
 

@@ -39,6 +39,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     hash_seed: str | None = None
     alerts: bool = False
     """Let torch say which operations have no deterministic form."""
+    seeded: tuple[str, ...] = ()
+    """Global generators that are seeded before the script starts: ``python``, ``numpy``, ``torch``."""
+    redirect_runs: bool = False
+    """Let an ``akeso.replay.Run`` of the script work in the job's folder instead of its own."""
     watch_draws: bool = False
     """Note where the global generators are first drawn from."""
     environment: dict[str, str] = {}
@@ -57,6 +61,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """(generator, line) of the first draw from each global generator before it was seeded."""
     changed_files: tuple[str, ...] = ()
     facts: dict[str, str] = {}
+    typing: tuple[dict[str, str], ...] = ()
+    """How the state of an ``akeso.replay.Run`` in the script is classified."""
 
 
 def execute(jobs: Sequence[Job], timeout: float | None = None) -> list[Status]:

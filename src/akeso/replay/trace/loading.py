@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data import dataloader as _dataloader
 
-import torch
 from akeso.replay import digests
 
 # Wrapping methods of classes is what types forbid; the wrappers are taken off again by stop().

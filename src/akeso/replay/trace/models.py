@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
+
 from akeso.replay import digests
 from akeso.replay.trace.modules import ModuleStack
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
-
-import torch
 
 
 class ModuleStack:
@@ -48,6 +47,14 @@ class ModuleStack:
     def roots(self) -> dict[str, torch.nn.Module]:
         """The outermost modules seen so far, by name."""
         return {name: module for module, name in self._roots.items()}
+
+    def innermost(self, attribute: str) -> Any:
+        """The value of an attribute of the innermost running module that has it; None when none has."""
+        return next((getattr(m, attribute) for m in reversed(self._stack) if hasattr(m, attribute)), None)
+
+    def inside(self, kind: type[torch.nn.Module]) -> bool:
+        """Whether a module of a kind is running."""
+        return any(isinstance(module, kind) for module in self._stack)
 
     def tensor_names(self) -> dict[int, str]:
         """From the storage of every parameter and buffer of the known models to its name."""

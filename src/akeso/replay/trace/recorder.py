@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-import torch
 from akeso.replay import digests, fingerprint, generators
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.trace.entropy import Entropy

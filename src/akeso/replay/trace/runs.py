@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
+from akeso.replay import snapshot
 from akeso.replay.run import Run
 from akeso.replay.trace.recorder import Recorder
 
@@ -31,3 +34,36 @@ def follow(recorder: Recorder, step: int) -> None:
     run_class.step, run_class._restore = traced_step, traced_restore
     if step == 1:
         recorder.begin_trace()
+
+
+class Redirect:
+    """Lets the runs of a script work in a scratch folder: an audit must not go on with somebody's run.
+
+    Snapshots are taken early, so that there is one to read the classification of the state from.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._made = folder, 0
+        making = Run.__init__
+        run_class: Any = Run
+
+        def make(run: Run, folder: Any, *arguments: Any, **named: Any) -> None:
+            self._made += 1
+            named["snapshot_every"] = min(2, named.get("snapshot_every", 2))
+            making(run, self._place(self._made), *arguments, **named)
+
+        run_class.__init__ = make
+
+    def _place(self, number: int) -> Path:
+        return self._folder.with_name(f"{self._folder.name}{number}")
+
+    def typing(self) -> tuple[dict[str, str], ...]:
+        """How the state of the runs is classified: what their newest snapshots say."""
+        rows: list[dict[str, str]] = []
+        for number in range(1, self._made + 1):
+            info, _ = snapshot.newest_whole(self._place(number))
+            if info is not None:
+                rows += snapshot.load_tree(info)["about"]["typing"]
+            else:
+                print(f"no snapshot in {self._place(number)}", file=sys.stderr)
+        return tuple(rows)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-import torch
 from akeso.replay import digests
 from akeso.replay.trace.lines import own_line
 from akeso.replay.trace.operation import Operation

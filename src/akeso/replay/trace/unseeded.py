@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import torch
 from akeso.replay.trace.lines import calling_frame, is_own, place
 
 _PYTHON = (
