@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-INSTALL := $(PIP) install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(PIP) install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 STAMP := $(VENV)/.akeso-installed
 TORCH := torch==2.13.0
 

@@ -173,3 +173,20 @@ def test_all_ranks_of_a_distributed_training_give_one_verdict(tmp_path: Path) ->
     losses = [read(folder, rank=rank).history.series("loss").values for rank in (0, 1)]
     merged = read(folder).history.series("loss").values
     assert abs(merged - (losses[0] + losses[1]) / 2).max() < 1e-12
+
+
+def test_a_deterministic_run_gives_the_same_bits_again(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "draws.py",
+        """
+        import random, torch, numpy as np
+        print(list({"a", "b", "c", "d"}), random.random(), np.random.rand(), np.random.default_rng().random())
+        print(torch.nn.Linear(3, 2)(torch.rand(3)).tolist())
+        """,
+    )
+    first, second = (
+        akeso(tmp_path, "run", "-q", "--deterministic", "--seed", "5", "draws.py") for _ in range(2)
+    )
+    assert first.returncode == 0, first.stderr.decode()
+    assert first.stdout == second.stdout

@@ -25,8 +25,11 @@ _json = click.option(
     "--profile", default="akeso", show_default=True, help="akeso, autotrainer, bttackler, or a file."
 )
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write a page to this file.")
+@click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Write a picture to this file.")
 @_json
-def report(run: Path, profile: str, html_file: Path | None, json_file: Path | None) -> int:
+def report(
+    run: Path, profile: str, html_file: Path | None, svg_file: Path | None, json_file: Path | None
+) -> int:
     """Say what was found in a recorded run, also one that still goes on or was killed.
 
     RUN is the folder that `akeso run` named at its end. Exit code: 0 healthy, 1 something was found.
@@ -42,6 +45,8 @@ def report(run: Path, profile: str, html_file: Path | None, json_file: Path | No
         from akeso.report.page import page
 
         _write(html_file, page(document))
+    if svg_file is not None:
+        _write(svg_file, terminal.picture(document, f"akeso report {run}"))
     return int(document["status"] == "findings")
 
 

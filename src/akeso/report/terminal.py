@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from akeso.report.wording import Finding, Story, tell
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
 _STYLES: Final = {"error": "bold red", "warning": "bold yellow", "info": "cyan", "healthy": "bold green"}
 _MARKS: Final = {"error": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
@@ -160,14 +160,19 @@ def _hanging(label: str, text: str, style: str) -> RenderableType:
     return table
 
 
-def picture(document: Mapping[str, Any], command: str = "", width: int = _WIDEST) -> Console:
-    """A recording console that shows the report under the command that gave it; for SVG and HTML."""
+def picture(document: Mapping[str, Any], command: str = "", width: int = _WIDEST) -> str:
+    """The report as an SVG picture of a terminal, under the command that gave it."""
     import io
+    import re
 
+    from rich._export_format import CONSOLE_SVG_FORMAT
     from rich.console import Console
+    from rich.terminal_theme import MONOKAI
 
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
     if command:
-        console.print(f"[bold]$[/] {command}", markup=True)
+        console.print(f"$ {command}", style="bold", markup=False)
     console.print(panel(document, width))
-    return console
+    # rich lets the picture load a font from the net; whoever looks at it uses a font of their own instead.
+    own_font = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    return console.export_svg(title="akeso", theme=MONOKAI, code_format=own_font)

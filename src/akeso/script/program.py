@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-from akeso.errors import BadInput
+from akeso.errors import BadInput, Stop
 from akeso.script.tracebacks import without_akeso
 
 
@@ -48,11 +48,6 @@ class NotRunnable(BadInput):
     """There is nothing under the given name that could be run."""
 
 
-class Stopped(BaseException):
-    """Raised inside the training loop on the user's wish (``--stop-on``). No ``except Exception`` of a script
-    catches it."""
-
-
 def check(program: Program) -> None:
     """Raise :class:`NotRunnable` when there is nothing that could be run."""
     if program.is_module:
@@ -79,7 +74,7 @@ def run(program: Program) -> Ending:
         raise
     except SystemExit as leaving:
         ending = _left(leaving)
-    except Stopped as stopped:
+    except Stop as stopped:
         ending = Ending(0, stopped=str(stopped) or "stopped")
     except KeyboardInterrupt as interrupt:
         _show(interrupt)

@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from akeso.diagnosis import Diagnosis
-from akeso.errors import AkesoError
+from akeso.errors import MissingExtra, Stop
 from akeso.script import program as programs
 from akeso.script.arrival import Arrival
 from akeso.script.folder import forget_agreement, rank, run_folder, world_size
 from akeso.script.metrics import PrintedMetrics
 from akeso.script.output import Listener, listen
-from akeso.script.program import Ending, Stopped
+from akeso.script.program import Ending
 from akeso.script.request import RunRequest, reaches
 from akeso.script.voice import Voice
 
@@ -95,7 +95,7 @@ class Session:
         if diagnosis.severity == "error" or stop:
             self._voice.finding(diagnosis)
         if stop:
-            raise Stopped(f"stopped at step {diagnosis.step}: {diagnosis.problem}")
+            raise Stop(f"stopped at step {diagnosis.step}: {diagnosis.problem}")
 
     def _hear(self, line: str, whole: bool) -> None:
         """Called with everything the script prints, line by line."""
@@ -110,17 +110,16 @@ class Session:
             self._printed.hear(line, step)
 
     def _prepare_determinism(self) -> None:
+        if sys.flags.hash_randomization and os.environ.get("PYTHONHASHSEED", "random") == "random":
+            # The order of sets of strings is drawn when Python starts: only a fresh start can fix it.
+            fixed = {**os.environ, "PYTHONHASHSEED": str(self._request.seed % 2**32)}
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], fixed)
         try:
             from akeso.replay.deterministic import prepare
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("akeso"):
-                raise AkesoError(
-                    f"--deterministic is not part of this installation ({error.name} is missing)"
-                ) from error
-            raise AkesoError(
-                f"--deterministic needs the package {error.name}, which is not installed"
-            ) from error
-        prepare(self._request.seed)
+            raise MissingExtra(error.name or "torch", "torch", "--deterministic") from error
+        for note in prepare(self._request.seed).notes:
+            self._voice.say(note)
 
     # At its end
 
