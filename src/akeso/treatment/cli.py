@@ -146,6 +146,8 @@ def _treat(
         if json_file is not None:
             _write(json_file, _refusal(error, run))
         raise
+    finally:
+        program.close()
     teller.close()
     change = _change(script, program, outcome)
     teller.outcome(outcome, change, run, None if is_held_out(outcome.metric) else outcome.metric)

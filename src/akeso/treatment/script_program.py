@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +16,7 @@ from akeso.journal import read
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.prescribed.keeping import Keeping
 from akeso.script.prescribed.order import Answer, Order
+from akeso.script.prescribed.process import Running, Stop
 from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
 from akeso.treatment.script_metric import Curve, Figure, chosen, figures
@@ -26,7 +24,22 @@ from akeso.treatment.script_metric import Curve, Figure, chosen, figures
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
 _SHORTEST: Final = 120.0
-_GRACE: Final = 5.0
+#: Paused runs that are kept to be gone on with.
+_PAUSED: Final = 4
+
+
+@dataclass(slots=True)
+class _Case:
+    """One prescription with one seed: its folder, its process, and how far it has come."""
+
+    folder: Path
+    prescription: Prescription
+    seed: int | None
+    running: Running | None = None
+    answer: Answer | None = None
+    failed: str | None = None
+    ended: bool = False
+    used: float = 0.0
 
 
 class ScriptProgram(Program):
@@ -59,6 +72,7 @@ class ScriptProgram(Program):
         self._profile = profile
         self._announce = announce or (lambda prescription, steps: None)
         self._found_rates: dict[Edit, Edit] = {}
+        self._cases: dict[tuple[Prescription, int | None], _Case] = {}
         self._number = 0
         self._pace: float | None = None  # seconds per step of the untreated run
         self._agreed: Figure | None = None
@@ -107,6 +121,10 @@ class ScriptProgram(Program):
             return "the script computes its loss by hand, not with a loss function of torch"
         return None
 
+    @property
+    def resumable(self) -> bool:
+        return True
+
     def attempt(
         self,
         prescription: Prescription,
@@ -122,79 +140,107 @@ class ScriptProgram(Program):
         extra = 0
         if told.of("find-learning-rate"):
             told, extra = self._with_found_rate(told, seed)
-        answer, failed, folder = self._run(told, seed, max_steps, stop_on_error)
-        return self._told(prescription, seed, answer, failed, folder, time.perf_counter() - began, extra)
+        case = self._case(told, seed)
+        before = case.answer.steps if case.answer is not None else 0
+        try:
+            self._advance(case, told, max_steps, stop_on_error)
+        except BaseException:
+            self.close()
+            raise
+        assert case.answer is not None
+        if case.running is not None and not case.running.alive and case.failed:
+            self._cases.pop((told, seed), None)
+        self._let_go(case)
+        spent = max(0, case.answer.steps - before) + extra
+        return self._told(prescription, seed, case, time.perf_counter() - began, spent)
 
-    # the process ------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """End every process that waits to go on."""
+        for case in self._cases.values():
+            if case.running is not None:
+                case.running.end()
 
-    def _run(
-        self, prescription: Prescription, seed: int | None, max_steps: int | None, stop_on_error: bool
-    ) -> tuple[Answer, str | None, Path]:
-        first = not prescription and self.untreated is None
-        folder = self.folder / f"attempt-{self._number:02d}"
-        self._number += 1
-        folder.mkdir(parents=True, exist_ok=True)
-        order = Order(
+    # processes --------------------------------------------------------------------------------------------
+
+    def _case(self, prescription: Prescription, seed: int | None) -> _Case:
+        """The run of this prescription that is under way or at its end, or a new one."""
+        known = self._cases.get((prescription, seed))
+        if known is None or (known.running is not None and not known.running.alive and not known.ended):
+            folder = self.folder / f"attempt-{self._number:02d}"
+            self._number += 1
+            folder.mkdir(parents=True, exist_ok=True)
+            known = _Case(folder, prescription, seed)
+            self._cases[prescription, seed] = known
+        return known
+
+    def _advance(
+        self, case: _Case, prescription: Prescription, max_steps: int | None, stop_on_error: bool
+    ) -> None:
+        """Let a run go on up to a step, or start it."""
+        limit = self._rounded(max_steps)
+        if case.answer is not None and (case.ended or (limit is not None and limit <= case.answer.steps)):
+            return
+        first = self.untreated is None and not prescription
+        self._announce(prescription, limit)
+        began = time.perf_counter()
+        before = case.answer.steps if case.answer is not None else 0
+        own = case.seed in (None, self._seed) and not prescription
+        keeping = contextlib.nullcontext() if own else self._keeping.attempt(case.folder)
+        with keeping:
+            if case.running is None:
+                case.running = Running(self._order(case, limit, stop_on_error, keep_files=not own))
+            else:
+                case.running.go_on(limit, stop_on_error)
+            stop = case.running.wait(self._limit(limit, before))
+        if own:
+            self._keeping.untreated(case.folder)
+        case.answer, case.failed = _answer(case.folder, stop)
+        case.ended = stop.why == "ended" and case.answer.ended == "finished"
+        if first:
+            self._check(case)
+        if own:
+            self.untreated = case.answer
+            if case.answer.steps > before:
+                self._pace = (time.perf_counter() - began) / (case.answer.steps - before)
+
+    def _order(self, case: _Case, limit: int | None, stop_on_error: bool, *, keep_files: bool) -> Order:
+        seed = self._seed if case.seed is None else case.seed
+        return Order(
             target=self.script.target,
             arguments=list(self.script.arguments),
             is_module=self.script.is_module,
-            folder=str(folder),
-            prescription=prescription.to_list(),
-            seed=self._seed if seed is None else seed,
-            reseed=seed is not None and seed != self._seed,
-            max_steps=self._rounded(max_steps),
+            folder=str(case.folder),
+            prescription=case.prescription.to_list(),
+            seed=seed,
+            reseed=case.seed is not None and case.seed != self._seed,
+            max_steps=limit,
             stop_on_error=stop_on_error,
             metric=self._metric,
             profile=self._profile,
             planned_steps=self.planned_steps,
             sites=self.untreated.sites if self.untreated is not None else [],
-            keep_files=not first,
+            keep_files=keep_files,
         )
-        order.write(folder / "order.json")
-        self._announce(prescription, order.max_steps)
-        began = time.perf_counter()
-        if first:
-            code, late = self._process(folder, self._timeout)
-            self._keeping.untreated(folder)
-        else:
-            with self._keeping.attempt(folder):
-                code, late = self._process(folder, self._limit(max_steps))
-        seconds = time.perf_counter() - began
-        answer, failed = _answer(folder, code, late)
-        if first:
-            self._check(answer, failed, folder)
-            self.untreated = answer
-        if not prescription and answer.steps:
-            self._pace = seconds / answer.steps
-            if answer.ended == "finished":
-                self.untreated = answer
-        return answer, failed, folder
 
-    def _process(self, folder: Path, limit: float | None) -> tuple[int, str | None]:
-        """Run the child to its end; its exit code, and the reason where it had to be killed."""
-        command = [sys.executable, "-m", "akeso.script.prescribed", str(folder / "order.json")]
-        with open(folder / "output.log", "wb") as log:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                return child.wait(limit), None
-            except subprocess.TimeoutExpired:
-                return child.returncode or -9, f"ran longer than {limit:g} seconds"
-            finally:
-                _end(child)
+    def _let_go(self, latest: _Case) -> None:
+        """Keep the latest paused runs and the untreated one; the others would only hold memory."""
+        latest.used = time.monotonic()
+        waiting = [
+            case
+            for case in self._cases.values()
+            if case.running is not None and case.running.alive and case.prescription
+        ]
+        for case in sorted(waiting, key=lambda case: case.used)[: -_PAUSED or None]:
+            assert case.running is not None
+            case.running.end()
 
-    def _limit(self, max_steps: int | None) -> float | None:
+    def _limit(self, max_steps: int | None, before: int) -> float | None:
         if self._timeout is not None:
             return self._timeout
         steps = max_steps or self.planned_steps
         if self._pace is None or steps is None:
             return None
-        return max(_SHORTEST, _SLOWER * self._pace * steps)
+        return max(_SHORTEST, _SLOWER * self._pace * (steps - before))
 
     def _rounded(self, max_steps: int | None) -> int | None:
         """A trial ends best where the script evaluates: after whole epochs."""
@@ -204,8 +250,10 @@ class ScriptProgram(Program):
             return max_steps
         return max(1, round(max_steps / epoch)) * epoch
 
-    def _check(self, answer: Answer, failed: str | None, folder: Path) -> None:
+    def _check(self, case: _Case) -> None:
         """Refuse a script that cannot be treated, with the reason."""
+        answer, failed, folder = case.answer, case.failed, case.folder
+        assert answer is not None
         if answer.ended in ("input", "overwrites"):
             raise Refused(f"{self.describe()} cannot be treated: {answer.reason}")
         if failed and not answer.trained:
@@ -226,14 +274,18 @@ class ScriptProgram(Program):
 
         edit = prescription.of("find-learning-rate")[-1]
         steps = int(edit.values.get("steps", 100))
-        answer, _, folder = self._run(prescription, seed, steps, False)
-        losses = _history(folder).series("loss").values.tolist()[:steps]
+        if edit in self._found_rates:
+            return self.resolved(prescription), 0
+        case = self._case(prescription, seed)
+        self._advance(case, prescription, steps, False)
+        if case.running is not None:
+            case.running.end()
+        losses = _history(case.folder).series("loss").values.tolist()[:steps]
         low, high = float(edit.values.get("low", 1e-6)), float(edit.values.get("high", 1.0))
         rate = chosen_rate(np.geomspace(low, high, steps), losses)
         found = Edit("set-learning-rate", "", {"to": float(f"{rate:.3g}")})
         self._found_rates[edit] = found
-        kept = [other for other in prescription if other.remedy != "find-learning-rate"]
-        return Prescription([*kept, found]), answer.steps
+        return self.resolved(prescription), case.answer.steps if case.answer is not None else 0
 
     # the attempt ------------------------------------------------------------------------------------------
 
@@ -241,13 +293,13 @@ class ScriptProgram(Program):
         self,
         prescription: Prescription,
         seed: int | None,
-        answer: Answer,
-        failed: str | None,
-        folder: Path,
+        case: _Case,
         seconds: float,
-        extra: int,
+        spent: int,
     ) -> Attempt:
-        history = _history(folder)
+        answer = case.answer
+        assert answer is not None
+        history = _history(case.folder)
         history.planned_steps = self.planned_steps or answer.planned_steps
         own: Curve = tuple((int(step), float(value)) for step, value in answer.evaluations)
         found = figures(history, own, self._higher)
@@ -272,12 +324,12 @@ class ScriptProgram(Program):
             history=history,
             diagnoses=examine(history, self._profile).diagnoses,
             whole=answer.ended == "finished",
-            failed=failed,
+            failed=case.failed,
             refused=refused,
             weights=Path(weights) if weights else None,
             curve=figure.curve if figure is not None else (),
             planned_steps=self.planned_steps or answer.planned_steps,
-            spent=answer.steps + extra,
+            spent=spent,
             notes=tuple(answer.ledger.get("notes", ())),
         )
 
@@ -289,17 +341,22 @@ def _history(folder: Path) -> History:
         return History()
 
 
-def _answer(folder: Path, code: int, late: str | None) -> tuple[Answer, str | None]:
+def _answer(folder: Path, stop: Stop) -> tuple[Answer, str | None]:
     """What the child answered, and why it failed where it did."""
     file = folder / "answer.json"
-    if late is not None or not file.is_file():
+    answer = Answer.read(file) if file.is_file() else None
+    silent = stop.why == "ended" and (answer is None or answer.ended in ("steps", "error-found"))
+    if stop.why == "late" or silent or answer is None:
         steps = _history(folder).steps
-        why = late or (f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}")
+        why = "ran longer than its time limit" if stop.why == "late" else _exit(stop.code)
         return Answer(ended="crashed", reason=why, steps=steps, trained=steps > 0), why
-    answer = Answer.read(file)
     if answer.ended == "crashed":
         return answer, f"{answer.reason} ({_last_line(folder)})"
     return answer, answer.reason if answer.ended == "refused" else None
+
+
+def _exit(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code} and no answer"
 
 
 def _last_line(folder: Path) -> str:
@@ -308,15 +365,3 @@ def _last_line(folder: Path) -> str:
         if lines:
             return lines[-1][:200]
     return "it printed nothing"
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child and everything it has started."""
-    if child.poll() is not None:
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
-            return

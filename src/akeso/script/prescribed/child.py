@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from akeso.errors import Stop
 from akeso.remedies.edit import Prescription
 from akeso.script import program as programs
 from akeso.script.arrival import Arrival
@@ -15,8 +16,9 @@ from akeso.script.output import listen
 from akeso.script.prescribed.files import FileWatch
 from akeso.script.prescribed.ledger import Ended, Ledger
 from akeso.script.prescribed.order import Answer, Order
+from akeso.script.prescribed.process import Control
 from akeso.script.prescribed.seeding import move_seeds, seed_everything, seed_torch
-from akeso.script.program import Program, Stopped
+from akeso.script.program import Program
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
@@ -75,6 +77,8 @@ class Child:
         self._best: BestWeights | None = None
         self._next_look = _FEWEST
         self._suspected: set[str] = set()
+        self._stop_on_error = order.stop_on_error
+        self._control = Control(order.control) if order.control is not None else None
         self._files = FileWatch(
             self._folder / "files.jsonl",
             self._folder / "backups" if order.keep_files else None,
@@ -128,8 +132,9 @@ class Child:
         self._operation = Operation(self._ledger, max_steps=order.max_steps, hidden=hidden_lines(order.sites))
         self._operation.on_training.append(self._training_goes_on)
         self._operation.on_first_step.append(self._first_step)
-        if order.stop_on_error:
-            self._operation.on_step.append(self._look)
+        self._operation.on_step.append(self._look)
+        if self._control is not None:
+            self._operation.at_limit = self._pause
         self._operation.__enter__()
         _tell_of_saving(self._files)
 
@@ -163,7 +168,7 @@ class Child:
     def _look(self) -> None:
         """Now and then: is this run known to be hopeless? What one look suspects the next must confirm."""
         operation, watch = self._operation, self._watch
-        if operation is None or watch is None or operation.steps < self._next_look:
+        if not self._stop_on_error or operation is None or watch is None or operation.steps < self._next_look:
             return
         planned = self._answer.planned_steps or 8 * operation.steps
         self._next_look = operation.steps + max(_FEWEST, round(0.06 * planned))
@@ -176,7 +181,24 @@ class Child:
         self._suspected = found
         if certain:
             self._answer.ended, self._answer.reason = "error-found", ", ".join(certain)
-            raise Stopped(f"{certain[0]} is certain after {operation.steps} steps")
+            self._pause()
+
+    def _pause(self) -> None:
+        """Answer for what there is and wait to be told to go on."""
+        answer, operation = self._answer, self._operation
+        assert operation is not None
+        if self._control is None:
+            raise Stop(answer.reason or "the number of steps that was asked for is reached")
+        if answer.ended != "error-found":
+            answer.ended, answer.reason = "steps", ""
+        self._write_answer(operation)
+        orders = self._control.pause()
+        if orders is None:
+            operation.at_limit = None
+            raise Stop("nobody waits for more")
+        answer.ended, answer.reason = "crashed", ""
+        operation.max_steps = orders["max_steps"]
+        self._stop_on_error = bool(orders["stop_on_error"])
 
     def _overwrites(self, path: str) -> None:
         raise WritesOverData(
@@ -208,15 +230,34 @@ class Child:
         if operation is not None:
             if answer.ended == "finished" and operation.steps:
                 self._settle(operation)
-            answer.steps = operation.steps
-            answer.trained = operation.steps > 0
-            answer.sites = operation.survey.to_list()
-            answer.evaluations = [[step, value] for step, value in operation.evaluations]
-            self._training_goes_on()
-            self._save_weights()
+            self._write_answer(operation)
             operation.__exit__(None, None, None)
+        if self._watch is not None:
+            self._watch.close()
         answer.ledger = self._ledger.to_dict()
-        self._close_watch()
+        answer.write(self._folder / "answer.json")
+
+    def _write_answer(self, operation: Operation) -> None:
+        """Everything there is to say, for a reader to whom the run may end here."""
+        from akeso.script.prescribed.weights import save
+
+        answer, watch = self._answer, self._watch
+        answer.steps = operation.steps
+        answer.trained = operation.steps > 0
+        answer.sites = operation.survey.to_list()
+        answer.evaluations = [[step, value] for step, value in operation.evaluations]
+        self._training_goes_on()
+        model = self._model()
+        with operation.quietly():
+            answer.weights = save(model, self._folder / "last") if model is not None else None
+        answer.best_weights = self._best.file if self._best is not None else None
+        answer.ledger = self._ledger.to_dict()
+        if watch is not None:
+            if printed := self._printed.as_fact():
+                watch.record.fact("printed_metrics", printed)
+            watch.history  # noqa: B018 - catches up with what is still on its way
+            watch.record.flush()
+            answer.overhead = watch.overhead
         answer.write(self._folder / "answer.json")
 
     def _settle(self, operation: Operation) -> None:
@@ -237,25 +278,6 @@ class Child:
         if ending.failed:
             return "crashed", f"the script ended with exit code {ending.code}"
         return "finished", ""
-
-    def _save_weights(self) -> None:
-        from akeso.script.prescribed.weights import save
-
-        model = self._model()
-        if model is None:
-            return
-        self._answer.weights = save(model, self._folder / "last")
-        self._answer.best_weights = self._best.file if self._best is not None else None
-
-    def _close_watch(self) -> None:
-        watch = self._watch
-        if watch is None:
-            return
-        printed = self._printed.as_fact()
-        if printed:
-            watch.record.fact("printed_metrics", printed)
-        watch.close()
-        self._answer.overhead = watch.overhead
 
 
 def _tell_of_saving(files: FileWatch) -> None:

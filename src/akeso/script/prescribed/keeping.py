@@ -16,7 +16,8 @@ class Keeping:
     """Sees to it that attempts start from the files the first run started from and leave none behind.
 
     What the untreated run wrote once it trained (checkpoints, results) is out of the way while an attempt runs,
-    so that no attempt goes on from it; data it prepared before stays in place.
+    so that no attempt goes on from it; data it prepared before stays in place. An attempt that goes on after a
+    pause finds what it has written itself.
     """
 
     def __init__(self, aside: Path) -> None:
@@ -39,6 +40,7 @@ class Keeping:
                 place = self._aside / f"{number}-{os.path.basename(path)}"
                 shutil.move(path, place)
                 moved.append((place, Path(path)))
+        _lay_out(folder)
         try:
             yield
         finally:
@@ -59,19 +61,31 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _changed(folder: Path) -> Iterator[tuple[Path, Path, Path | None]]:
+    """The place of every file an attempt has changed, of its version and of the one before."""
+    for number, record in enumerate(_records(folder)):
+        if record["training"] or record["existed"]:  # else it is data, prepared for every run to come
+            path = Path(record["path"])
+            backup = Path(record["backup"]) if record["backup"] else None
+            yield path, folder / "files" / f"{number}-{path.name}", backup
+
+
 def _collect(folder: Path) -> None:
     """Move what the attempt wrote into its folder and put back what was there before."""
-    files = folder / "files"
-    for number, record in enumerate(_records(folder)):
-        path = Path(record["path"])
-        if not record["training"] and not record["existed"]:
-            continue  # data prepared for every run to come
+    for path, own, backup in _changed(folder):
         with contextlib.suppress(OSError):
             if path.is_file():
-                files.mkdir(exist_ok=True)
-                name = path.name if not (files / path.name).exists() else f"{number}-{path.name}"
-                shutil.move(path, files / name)
-            if record["backup"] and os.path.isfile(record["backup"]):
-                shutil.move(record["backup"], path)
-    with contextlib.suppress(OSError):
-        (folder / "backups").rmdir()
+                own.parent.mkdir(exist_ok=True)
+                shutil.move(path, own)
+            if backup is not None and backup.is_file():
+                shutil.move(backup, path)
+
+
+def _lay_out(folder: Path) -> None:
+    """The reverse, for an attempt that goes on."""
+    for path, own, backup in _changed(folder):
+        with contextlib.suppress(OSError):
+            if own.is_file():
+                if backup is not None and path.is_file():
+                    shutil.move(path, backup)
+                shutil.move(own, path)

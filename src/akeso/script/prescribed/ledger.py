@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from akeso.errors import Stop
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.prescribed.places import Place
-from akeso.script.program import Stopped
 
 
-class Ended(Stopped):
+class Ended(Stop):
     """Ends the script from inside."""
 
 

@@ -53,6 +53,7 @@ class Operation:
         self.current_loader: Any = None
         self.survey = Survey()
         self.on_training: list[Callable[[], None]] = []  # called when a training forward pass begins
+        self.at_limit: Callable[[], None] | None = None  # raises, or sets another limit
         self.on_step: list[Callable[[], None]] = []
         self.on_first_step: list[Callable[[], None]] = []
         self._stack = ExitStack()
@@ -184,7 +185,10 @@ class Operation:
 
     def _truncate(self) -> None:
         self.truncated = True
-        raise Ended("the number of steps that was asked for is reached")
+        if self.at_limit is None:
+            raise Ended("the number of steps that was asked for is reached")
+        self.at_limit()
+        self.truncated = False
 
     def _loaded(self, original: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """A new object of a treated class that is given treated weights has to be treated first."""

@@ -13,7 +13,8 @@ class Order:
     """One run of a script under a prescription.
 
     ``folder`` is where journal, log, weights and answer go. ``seed`` is put in force before the script starts;
-    with ``reseed`` the script's own seeding is moved by it as well. ``sites`` is the survey of an earlier run.
+    with ``reseed`` the script's own seeding is moved by it as well. ``sites`` is the survey of an earlier run,
+    ``control`` a pair of pipes: with them a run that has reached its steps pauses instead of ending.
     """
 
     target: str
@@ -30,6 +31,7 @@ class Order:
     planned_steps: int | None = None
     sites: list[dict[str, Any]] = field(default_factory=list)
     keep_files: bool = True
+    control: list[int] | None = None
 
     def write(self, path: Path) -> None:
         """Write the order down."""

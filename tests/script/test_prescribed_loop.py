@@ -1,0 +1,242 @@
+"""Edits of optimizers, losses, data and steps. Where a cure has a plain equivalent, bits are compared with it."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+import torch
+from tests.script.prescribed_help import CIRCLE, edit, perform
+
+SOURCE = (
+    CIRCLE
+    + """
+from torch.optim import SGD
+model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
+losses = []
+for step in range(8):
+    optimizer.zero_grad()
+    out = model(x)
+    loss = F.cross_entropy(out, y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+"""
+)
+
+
+def weights(names):
+    return torch.cat([p.detach().reshape(-1) for p in names["model"].parameters()])
+
+
+def plainly(tmp_path, source):
+    script = tmp_path / "fixed.py"
+    script.write_text(source)
+    return runpy.run_path(str(script))
+
+
+def test_another_optimizer_behind_a_name_imported_before(tmp_path):
+    done = perform(tmp_path, SOURCE, edit("substitute-optimizer", to="Adam", lr=1e-3))
+    assert isinstance(done["optimizer"], torch.optim.Adam)
+    assert isinstance(done["optimizer"], torch.optim.SGD)
+    fixed = plainly(tmp_path, SOURCE.replace("import SGD", "import Adam").replace("SGD(", "Adam(").replace(
+        "lr=0.1, momentum=0.5", "lr=1e-3"))  # fmt: skip
+    assert torch.equal(weights(done), weights(fixed))
+
+
+def test_schedulers_start_from_the_new_rate(tmp_path):
+    source = SOURCE.replace(
+        "losses = []", "losses = []\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 4)"
+    )
+    source = source.replace("losses.append", "scheduler.step(); losses.append")
+    done = perform(tmp_path, source, edit("set-learning-rate", to=0.01))
+    fixed = plainly(tmp_path, source.replace("lr=0.1", "lr=0.01"))
+    assert done["optimizer"].param_groups[0]["lr"] == pytest.approx(1e-4)
+    assert torch.equal(weights(done), weights(fixed))
+
+
+def test_groups_keep_the_proportion_of_their_rates(tmp_path):
+    source = SOURCE.replace(
+        "SGD(model.parameters(), lr=0.1, momentum=0.5)",
+        "SGD([{'params': model[0].parameters(), 'lr': 0.2}, {'params': model[2].parameters()}], lr=0.1)",
+    )
+    done = perform(tmp_path, source, edit("set-learning-rate", to=0.02))
+    assert [group["lr"] for group in done["optimizer"].param_groups] == pytest.approx([0.02, 0.01])
+
+
+def test_clipping_bounds_every_step(tmp_path):
+    source = SOURCE.replace("loss.backward()", "(100 * loss).backward()")
+    source = source.replace(
+        "losses.append",
+        "norm = torch.cat([p.grad.reshape(-1) for p in model.parameters()]).norm(); losses.append",
+    )
+    done = perform(tmp_path, source, edit("clip-gradient", kind="norm", limit=0.5))
+    assert float(done["norm"]) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_warm_up_scales_the_first_steps_only(tmp_path):
+    source = SOURCE.replace("lr=0.1, momentum=0.5", "lr=0.1").replace(
+        "optimizer.step()",
+        "before = weights_now(); optimizer.step(); moved = (weights_now() - before).norm()",
+    )
+    source = source.replace(
+        "losses = []",
+        "losses = []\nweights_now = lambda: torch.cat([p.detach().reshape(-1) for p in model.parameters()])",
+    ).replace("range(8)", "range(1)")
+    plain = perform(tmp_path, source)
+    done = perform(tmp_path, source, edit("warm-up", steps=10))
+    assert float(done["moved"]) == pytest.approx(float(plain["moved"]) / 10, rel=1e-4)
+    assert done["optimizer"].param_groups[0]["lr"] == 0.1
+
+
+def test_missing_zero_grad_is_made_good_to_the_bit(tmp_path):
+    sick = SOURCE.replace("    optimizer.zero_grad()\n", "")
+    done = perform(tmp_path, sick, edit("add-zero-grad"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+
+
+def test_a_softmax_before_cross_entropy_is_taken_off_for_the_loss_alone(tmp_path):
+    sick = SOURCE.replace("model(x)\n", "F.softmax(model(x), dim=1)\n")
+    done = perform(tmp_path, sick, edit("substitute-activation", "output", from_="Softmax", to="none"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+    assert done["out"].sum(1).tolist() == pytest.approx([1.0] * 64)  # the script still sees probabilities
+
+
+def test_a_softmax_inside_the_model_too(tmp_path):
+    sick = SOURCE.replace("nn.Linear(8, 2))", "nn.Linear(8, 2), nn.Softmax(dim=1))")
+    done = perform(tmp_path, sick, edit("substitute-activation", "output", from_="Softmax", to="none"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+
+
+def test_a_relu_at_the_output_is_really_removed(tmp_path):
+    sick = SOURCE.replace("nn.Linear(8, 2))", "nn.Linear(8, 2), nn.ReLU())")
+    done = perform(tmp_path, sick, edit("substitute-activation", "output", from_="ReLU", to="none"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+
+
+REGRESSION = (
+    CIRCLE
+    + """
+y = 300 + 50 * x[:, 0]
+model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+losses = []
+for step in range(STEPS):
+    optimizer.zero_grad()
+    out = model(x)
+    loss = F.mse_loss(out, y.unsqueeze(1))
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+with torch.no_grad():
+    prediction = model(x).squeeze(1)
+    off = float((prediction - y).abs().mean())
+"""
+)
+
+
+def test_targets_are_standardised_and_predictions_come_in_their_units(tmp_path):
+    source = REGRESSION.replace("STEPS", "60")
+    plain = perform(tmp_path, source)
+    done = perform(tmp_path, source, edit("standardise-targets"))
+    assert plain["off"] > 100
+    assert done["off"] < 15
+    assert done["losses"][0] > 1000  # reported in the original units
+    assert done["losses"][-1] < 500
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_broadcast_targets_are_brought_into_shape_to_the_bit(tmp_path):
+    sick = REGRESSION.replace("STEPS", "5").replace("y.unsqueeze(1)", "y")
+    done = perform(tmp_path, sick, edit("fix-broadcast"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, REGRESSION.replace("STEPS", "5"))))
+    by_hand = sick.replace("F.mse_loss(out, y)", "((out - y) ** 2).mean()")
+    done = perform(tmp_path, by_hand, edit("fix-broadcast"))
+    assert torch.allclose(weights(done), weights(plainly(tmp_path, REGRESSION.replace("STEPS", "5"))))
+
+
+def test_another_loss_where_shapes_allow_it_and_a_refusal_where_not(tmp_path):
+    sick = SOURCE.replace("F.cross_entropy(out, y)", "F.mse_loss(out, F.one_hot(y, 2).float())")
+    done = perform(tmp_path, sick, edit("substitute-loss", from_="mse_loss", to="cross_entropy"))
+    assert torch.allclose(weights(done), weights(plainly(tmp_path, SOURCE)), atol=1e-6)
+    narrow = sick.replace("nn.Linear(8, 2)", "nn.Linear(8, 1)").replace(
+        "F.one_hot(y, 2).float()", "y[:, None].float()"
+    )
+    done = perform(tmp_path, narrow, edit("substitute-loss", from_="mse_loss", to="cross_entropy"))
+    assert "output unit per class" in done.refused["substitute-loss"]
+
+
+def test_class_weights_change_the_gradient_and_not_the_reported_value(tmp_path):
+    source = (
+        SOURCE.replace("y = (x.norm", "y = (x.norm").replace("> 1.2", "> 2.2").replace("range(8)", "range(1)")
+    )
+    plain = perform(tmp_path, source)
+    done = perform(tmp_path, source, edit("weight-classes", kind="inverse-frequency"))
+    assert done["losses"] == pytest.approx(plain["losses"])
+    assert not torch.equal(weights(done), weights(plain))
+
+
+def test_a_summed_loss_is_averaged_for_its_gradient(tmp_path):
+    sick = SOURCE.replace("F.cross_entropy(out, y)", "F.cross_entropy(out, y, reduction='sum')")
+    done = perform(tmp_path, sick, edit("mean-reduction"))
+    assert torch.allclose(weights(done), weights(plainly(tmp_path, SOURCE)), atol=1e-6)
+    assert done["losses"][0] > 30  # the script's own measure
+
+
+def test_inputs_are_scaled_by_training_data_in_training_and_evaluation(tmp_path):
+    source = SOURCE.replace("y = (x.norm", "raw = x * 40 + 128\ny = (x.norm").replace(
+        "model(x)", "model(seen(raw))"
+    )
+    source = source.replace("losses = []", "losses = []\nentered = []\ndef seen(x):\n    return x\n") + (
+        "model.register_forward_pre_hook(lambda m, a: entered.append(a[0].detach()))\n"
+        "with torch.no_grad():\n    model(raw[:8])\n"
+    )
+    done = perform(tmp_path, source, edit("scale-inputs", kind="standard", nan="impute", outliers="clip"))
+    entered = done["entered"][-1]
+    x = done["raw"]
+    expected = ((x - x.mean(0)) / x.std(0, unbiased=False))[:8]
+    assert torch.allclose(entered, expected, atol=1e-3)
+
+
+def test_whole_numbers_are_not_scaled(tmp_path):
+    source = SOURCE.replace("nn.Linear(2, 8), nn.Tanh()", "nn.Embedding(9, 4), nn.Flatten()").replace(
+        "model(x)", "model((x.abs() * 2).long().clamp(max=8))"
+    )
+    done = perform(tmp_path, source, edit("scale-inputs"))
+    assert "scale-inputs" in done.refused
+
+
+def test_batch_size_of_training_loaders(tmp_path):
+    source = SOURCE.replace(
+        "for step in range(8):",
+        "data = torch.utils.data.TensorDataset(x, y)\n"
+        "loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)\n"
+        "held_out = torch.utils.data.DataLoader(data, 4)\n"
+        "for x, y in loader:",
+    )
+    done = perform(tmp_path, source, edit("set-batch-size", to=16))
+    assert done["loader"].batch_size == 16
+    assert done["held_out"].batch_size == 4
+    assert done.operation.steps == 4
+    assert "DataLoader" in perform(tmp_path, SOURCE, edit("set-batch-size", to=16)).refused["set-batch-size"]
+
+
+def test_what_is_refused_does_not_keep_the_rest_from_taking_effect(tmp_path):
+    done = perform(tmp_path, SOURCE, edit("set-batch-size", to=16), edit("set-learning-rate", to=0.5))
+    assert list(done.refused) == ["set-batch-size"]
+    assert not done.ended
+    assert done["optimizer"].param_groups[0]["lr"] == 0.5
+
+
+def test_a_truncated_run_ends_after_the_evaluation_that_follows(tmp_path):
+    source = SOURCE.replace(
+        "    losses.append(loss.item())", "    losses.append(loss.item())\n    evaluate()"
+    ).replace(
+        "losses = []",
+        "losses = []\ndef evaluate():\n    with torch.no_grad():\n        F.cross_entropy(model(x[:9]), y[:9])\n",
+    )
+    done = perform(tmp_path, source, max_steps=3)
+    assert done.operation.steps == 3
+    assert [step for step, _ in done.operation.evaluations] == [1, 2, 3]
+    assert done.ended
