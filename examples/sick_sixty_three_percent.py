@@ -4,16 +4,17 @@ It is the share of the larger class. Ten sigmoid layers let no gradient through 
 network answers the same for every patient.
 """
 
+import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
-
-import torch
 from torch import nn
 
 torch.manual_seed(0)
 data, benign = load_breast_cancer(return_X_y=True)
 x = torch.tensor(StandardScaler().fit_transform(data), dtype=torch.float32)
 y = torch.tensor(benign, dtype=torch.float32).unsqueeze(1)
+order = torch.randperm(len(x))
+x, y = x[order], y[order]
 
 
 class DeepNet(nn.Module):

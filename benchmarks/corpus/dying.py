@@ -18,14 +18,14 @@ def _ce(model, pairs, opt, batch, epochs) -> Parts:  # type: ignore[no-untyped-d
     return Parts(model, *pairs, nn.CrossEntropyLoss(), opt, batch, epochs)
 
 
-@sick("circle-relu-18x5", _P, dataset="circle", style="loader", also=_INIT)
+@sick("circle-relu-20x5", _P, dataset="circle", style="loader", also=_INIT)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
-        net = m.mlp([2] + [5] * 18 + [1], nn.SELU if fixed else nn.ReLU)
+        net = m.mlp([2] + [5] * 20 + [1], nn.SELU if fixed else nn.ReLU)
         return m.initialised(net, m.lecun if fixed else m.he)
 
     pairs = sets.binary(sets.circle())
-    return Parts(model, *pairs, nn.BCEWithLogitsLoss(), m.adam(2e-3), 100, 100, threshold=0.0)
+    return Parts(model, *pairs, nn.BCEWithLogitsLoss(), m.adam(3e-3), 70, 80, threshold=0.0)
 
 
 @sick("circle-relu-negative-bias", _P, dataset="circle", style="slices", also=_INIT)
@@ -43,13 +43,13 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("blob-relu-20x6", _P, dataset="blob", style="trainer", also=_INIT)
+@sick("blob-relu-30x4", _P, dataset="blob", style="trainer", also=_INIT)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:
-        net = m.mlp([2] + [6] * 20 + [3], nn.SELU if fixed else nn.ReLU)
+        net = m.mlp([2] + [4] * 30 + [3], nn.SELU if fixed else nn.ReLU)
         return m.initialised(net, m.lecun if fixed else m.he)
 
-    return _ce(model, sets.blob(), m.adam(), 128, 120)
+    return _ce(model, sets.blob(), m.adam(2e-3), 128, 80)
 
 
 @sick("blob-relu-negative-weights", _P, dataset="blob", style="blind", also=_INIT)

@@ -77,19 +77,13 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("blob-l1-on-one-hot", _L, dataset="blob", style="steps")
+@sick("mnist-l1-on-one-hot", _L, dataset="mnist", style="steps")
 def _(fixed: bool) -> Parts:
+    # The best constant under an absolute error is the median, and nine of ten entries are zero.
     if fixed:
-        return _ce(lambda: m.mlp([2, 16, 16, 3], nn.ReLU), sets.blob(), m.sgd(0.02, 0.9), 64, 30)
-    pairs = sets.one_hot(sets.blob(), 3)
-    return Parts(
-        lambda: m.mlp([2, 16, 16, 3], nn.ReLU, nn.Softmax(dim=1)),
-        *pairs,
-        nn.L1Loss(),
-        m.sgd(0.02, 0.9),
-        64,
-        30,
-    )
+        return _ce(lambda: m.mlp([784, 48, 48, 10], nn.ReLU), sets.mnist(flat=True), m.sgd(0.03, 0.9), 64, 8)
+    pairs = sets.one_hot(sets.mnist(flat=True), 10)
+    return Parts(lambda: m.mlp([784, 48, 48, 10], nn.ReLU), *pairs, nn.L1Loss(), m.sgd(0.03, 0.9), 64, 8)
 
 
 @sick("mnist-mse-on-label-number", _L, dataset="mnist", style="loader", also=(_A,))

@@ -235,13 +235,13 @@ def _(fixed: bool, seed: int) -> float:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            layers = [nn.Linear(2, 6), nn.Linear(6, 4)]
+            layers = [nn.Linear(2, 8), nn.Linear(8, 5)]
             self.layers = nn.ModuleList(layers) if fixed else layers
-            self.head = nn.Linear(4, 1)
+            self.head = nn.Linear(5, 1)
 
         def forward(self, x: Tensor) -> Tensor:
             for layer in self.layers:
-                x = F.relu(layer(x))
+                x = F.leaky_relu(layer(x), 0.1)
             return self.head(x)
 
     (x, y), (xv, yv) = sets.binary(sets.circle())

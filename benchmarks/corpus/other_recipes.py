@@ -309,17 +309,21 @@ def _(fixed: bool) -> Parts:
     return Parts(lambda: m.mlp([8, 24, 1], nn.Tanh), *pairs, nn.MSELoss(), m.adam(3e-3), 32, 20, "r2")
 
 
-@sick("circle-log-of-zero", "non-finite", dataset="circle", style="loader", also=("improper-loss",))
+@sick("circle-norm-without-eps", "non-finite", dataset="circle", style="loader", also=("dying-relu",))
 def _(fixed: bool) -> Parts:
-    # A hand-written cross entropy without a floor under the logarithm.
+    # A layer norm written by hand: a unit that is silent for the whole batch has no spread to divide by.
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(2, 64), nn.Linear(64, 32), nn.Linear(32, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.relu(self.a(x))
+            x = (x - x.mean(0)) / (x.std(0) + (1e-3 if fixed else 0.0))
+            return self.c(F.relu(self.b(x)))
+
     pairs = sets.binary(sets.circle())
-
-    def loss(out: Tensor, y: Tensor) -> Tensor:
-        p = torch.sigmoid(out * 20)
-        floor = 1e-6 if fixed else 0.0
-        return -(y * torch.log(p + floor) + (1 - y) * torch.log(1 - p + floor)).mean()
-
-    return Parts(lambda: m.mlp([2, 32, 32, 1]), *pairs, loss, m.adam(0.02), 32, 30, threshold=0.0)
+    return Parts(Net, *pairs, nn.BCEWithLogitsLoss(), m.adam(5e-3), 35, 30, threshold=0.0)
 
 
 @sick("regression-sqrt-of-zero", "non-finite", dataset="generated", style="slices", also=("improper-loss",))

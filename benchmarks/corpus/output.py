@@ -45,23 +45,17 @@ def _(fixed: bool) -> Parts:
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
     last = None if fixed else nn.Sigmoid()
-    return Parts(
-        lambda: m.mlp([2, 8, 8, 1], nn.Tanh, last),
-        *pairs,
-        nn.BCEWithLogitsLoss(),
-        m.sgd(0.05, 0.9),
-        64,
-        35,
-        threshold=0.0 if fixed else 0.5,
-    )
+    model = lambda: m.mlp([2, 16, 16, 1], nn.ReLU, last)  # noqa: E731
+    loss = nn.BCEWithLogitsLoss()
+    return Parts(model, *pairs, loss, m.sgd(0.05, 0.9), 64, 40, threshold=0.0 if fixed else 0.5)
 
 
 @sick("blob-relu-output", _A, dataset="blob", style="accuracy")
 def _(fixed: bool) -> Parts:
     return _ce(
-        lambda: m.mlp([2, 12, 12, 3], nn.ReLU, None if fixed else nn.ReLU()),
+        lambda: m.mlp([2, 6, 6, 3], nn.Tanh, None if fixed else nn.ReLU()),
         sets.blob(),
-        m.sgd(0.05, 0.9),
+        m.sgd(0.2, 0.9),
         64,
         40,
     )
@@ -125,12 +119,11 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("imdb-bag-clamped-output", _A, dataset="imdb", style="accuracy")
+@sick("imdb-bag-rounded-output", _A, dataset="imdb", style="accuracy", also=("vanishing-gradient",))
 def _(fixed: bool) -> Parts:
-    # Cutting the output to [0, 1] makes it look like a probability; outside there is no slope.
     pairs = sets.binary(sets.words("imdb", 3000, 600, 120))
-    last = torch.sigmoid if fixed else partial(torch.clamp, min=0.0, max=1.0)
-    return Parts(lambda: m.Bag(1, out=last), *pairs, F.binary_cross_entropy, m.adam(3e-3), 64, 8)
+    last = torch.sigmoid if fixed else _rounded
+    return Parts(lambda: m.Bag(1, out=last), *pairs, F.binary_cross_entropy, m.adam(3e-3), 64, 6)
 
 
 @sick("imdb-lstm-one-unit-softmax", _A, dataset="imdb", family="recurrent", style="loader")

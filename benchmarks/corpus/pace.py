@@ -25,18 +25,12 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.mlp([2, 16, 16, 2], nn.Tanh), sets.circle(), m.sgd(0.3 if fixed else 5.0), 32, 40)
 
 
-@sick("circle-adam-0.2-batch-4", _O, dataset="circle", style="slices", also=_HIGH)
+@sick("circle-adam-0.3-batch-8", _O, dataset="circle", style="slices", also=_HIGH)
 def _(fixed: bool) -> Parts:
     pairs = sets.binary(sets.circle())
-    return Parts(
-        lambda: m.mlp([2, 12, 12, 1], nn.Tanh),
-        *pairs,
-        nn.BCEWithLogitsLoss(),
-        m.adam(0.01 if fixed else 0.2),
-        4,
-        6,
-        threshold=0.0,
-    )
+    opt = m.adam(5e-3 if fixed else 0.3)
+    loss = nn.BCEWithLogitsLoss()
+    return Parts(lambda: m.mlp([2, 24, 24, 1], nn.LeakyReLU), *pairs, loss, opt, 8, 10, threshold=0.0)
 
 
 @sick("blob-momentum-0.99", _O, dataset="blob", style="trainer", also=_HIGH)

@@ -184,11 +184,11 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("imdb-lstm-sigmoid-tail", _P, dataset="imdb", family="recurrent", style="loader")
+@sick("imdb-lstm-sigmoid-tail-9", _P, dataset="imdb", family="recurrent", style="loader")
 def _(fixed: bool) -> Parts:
     act = F.relu if fixed else torch.sigmoid
     return _ce(
-        lambda: m.TextNet(2, dense=[24] * 5, act=act), sets.words("imdb", 2000, 500, 60), m.adam(4e-3), 64, 8
+        lambda: m.TextNet(2, dense=[24] * 9, act=act), sets.words("imdb", 2000, 500, 60), m.adam(4e-3), 64, 8
     )
 
 
@@ -204,11 +204,11 @@ def _(fixed: bool) -> Parts:
     )
 
 
-@sick("reuters-gru-sigmoid-tail", _P, dataset="reuters", family="recurrent", style="accuracy")
+@sick("reuters-gru-sigmoid-tail-9", _P, dataset="reuters", family="recurrent", style="accuracy")
 def _(fixed: bool) -> Parts:
     act = F.elu if fixed else torch.sigmoid
     return _ce(
-        lambda: m.TextNet(43, cell=nn.GRU, hidden=32, dense=[32] * 5, act=act),
+        lambda: m.TextNet(43, cell=nn.GRU, hidden=32, dense=[32] * 9, act=act),
         sets.words("reuters", 2500, 500, 60),
         m.adam(4e-3),
         64,
