@@ -54,9 +54,9 @@ def measure(name: str, device: str, blocks: int) -> dict[str, Any]:
         "recorded": _recorded(name, device, home / "r", 10**9),
         "snapshots": _recorded(name, device, home / "s", BLOCK),
     }
-    for arm in arms.values():
+    for arm in arms:
         for _ in range(10):
-            next(arm)
+            next(arms[arm])
     ratios: dict[str, list[float]] = {"recorded": [], "snapshots": []}
     step = 0.0
     for _ in range(blocks):

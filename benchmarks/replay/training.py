@@ -113,9 +113,7 @@ def live(
     with Run(folder, seed=0, snapshot_every=every) as run:
         program = PROGRAMS[name](scale, device)
         run.track(**program.tracked)
-        ranks = (
-            [VirtualRanks(phase.modules, virtual, seed=0) for phase in program.phases] if virtual else None
-        )
+        ranks = _ranks(program, run, virtual) if virtual else None
         seen = 0.0
         stream = run.batches(program.data, batch_size=program.batch_size, epochs=EPOCHS, workers=workers)
         for batch in stream:
