@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pty
@@ -30,8 +31,10 @@ def on_a_terminal(action: object, monkeypatch: pytest.MonkeyPatch, **environment
     master, slave = pty.openpty()
     with open(slave, "w", encoding="utf-8") as stream:
         action(stream)  # type: ignore[operator]
-        stream.flush()
-        shown = os.read(master, 1_000_000)
+    shown = b""
+    with contextlib.suppress(OSError):  # what Linux says at the end of a terminal that was closed
+        while part := os.read(master, 65536):
+            shown += part
     os.close(master)
     return shown.decode().replace("\r\n", "\n")
 

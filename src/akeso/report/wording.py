@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 _EVIDENCE: Final = 5
@@ -86,7 +87,7 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
 
     problem = str(entry["problem"])
     known = PROBLEMS.get(problem)
-    place = [f"in {entry['layer']}"] if entry["layer"] else []
+    place = [f"layer {entry['layer']}"] if entry["layer"] else []
     place += [f"since step {entry['step']}", f"{entry['confidence']:.0%} sure"]
     return Finding(
         problem=problem,
@@ -133,5 +134,13 @@ def _closing(document: Mapping[str, Any]) -> str:
     if document["steps"]:
         parts.append(f"watching took {document['overhead']:.1%} of the time")
     if document.get("run"):
-        parts.append(f"run {document['run']}")
+        parts.append(f"run {_near(str(document['run']))}")
     return " · ".join(parts)
+
+
+def _near(folder: str) -> str:
+    """A folder as one would type it here."""
+    try:
+        return str(Path(folder).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return folder

@@ -1,0 +1,102 @@
+"""Everything that README and docs show is run.
+
+Blocks marked ``python`` are executed; one that begins with ``# name.py`` is saved under that name instead. In
+blocks marked ``bash`` every line is a command that must end with 0, or with what ``# exit code N`` behind it says.
+All blocks of a page run one after the other in one folder. A block is left out only when the line before it is
+``<!-- not run: reason -->``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.script.commands import environment
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BLOCK = re.compile(r"(?P<before>[^\n]*)\n+```(?P<language>\w+)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+SKIPPED = re.compile(r"<!-- not run: \S.+ -->")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of code on a page."""
+
+    language: str
+    code: str
+    skipped: bool
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = "\n" + page.read_text(encoding="utf-8")
+    return [
+        Block(match["language"], match["code"], bool(SKIPPED.fullmatch(match["before"].strip())))
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment(PATH=path)
+    )
+
+
+def run_python(code: str, folder: Path) -> None:
+    named = re.match(r"# (\w+\.py)\n", code)
+    if named:
+        (folder / named[1]).write_text(code)
+        return
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, f"{code}\n{done.stderr}"
+
+
+def run_bash(code: str, folder: Path) -> None:
+    for line in code.replace("\\\n", " ").splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        expected = re.search(r"# exit code (\d+)", line)
+        done = run(["bash", "-c", line], folder)
+        wanted = int(expected[1]) if expected else 0
+        assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_shown_works(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks_of(page):
+        if block.skipped:
+            continue
+        if block.language == "python":
+            run_python(block.code, tmp_path)
+        elif block.language == "bash":
+            run_bash(block.code, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_project_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_option_of_run_is_in_the_docs() -> None:
+    from akeso.script.command import run as command
+
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    options = [name for option in command.params for name in option.opts if name.startswith("-")]
+    assert [name for name in options if f"`{name}" not in text] == []
+
+
+def test_every_command_is_in_the_docs() -> None:
+    from akeso.cli import COMMANDS
+
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`akeso {name}" not in text] == []
