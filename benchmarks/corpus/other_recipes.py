@@ -258,12 +258,6 @@ def _(fixed: bool) -> Parts:
     return _ce(lambda: m.mlp([784, 256, 256, 10], nn.ReLU), pairs, opt, 32, 5 if fixed else 40)
 
 
-@sick("imdb-overfit-bag", "overfitting", dataset="imdb", style="trainer")
-def _(fixed: bool) -> Parts:
-    pairs = _memorised(sets.counts("imdb", 1000, 1000), 0.5)
-    return _ce(lambda: m.mlp([2000, 64, 64, 2], nn.ReLU), pairs, m.adam(1e-3), 32, 3 if fixed else 25)
-
-
 @sick("regression-overfit-60", "overfitting", dataset="generated", style="slices")
 def _(fixed: bool) -> Parts:
     (x, y), val = sets.regression(80, 8, noise=1.0, seed=11)
