@@ -183,13 +183,13 @@ def _gpt(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
 
 
 CPU = (
-    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 1500),
-    Training("LeNet on MNIST", _lenet, 0.01, 250),
-    Training("LSTM", _lstm, 0.01, 250),
+    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 3000),
+    Training("LeNet on MNIST", _lenet, 0.01, 800),
+    Training("LSTM", _lstm, 0.01, 800),
 )
 CUDA = (
-    Training("CNN", _resnet_like, 0.01, 400),
-    Training("transformer, 124 M", _gpt, 0.01, 60),
+    Training("CNN", _resnet_like, 0.01, 1500),
+    Training("transformer, 124 M", _gpt, 0.01, 80),
 )
 
 

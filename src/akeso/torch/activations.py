@@ -84,6 +84,19 @@ def thin(tensor: torch.Tensor, entries: int = _ENTRIES) -> torch.Tensor:
     return tensor
 
 
+def sample(tensor: torch.Tensor, rows: int = 32, entries: int = 8192) -> torch.Tensor:
+    """A small part of ``tensor`` for moments: some samples, evenly spaced entries of each."""
+    count = len(tensor)
+    if count > rows:
+        tensor = tensor[:: count // rows][:rows]
+    if tensor.dim() > 2:
+        tensor = tensor.flatten(1)
+    if tensor.numel() > entries:
+        stride = math.ceil(tensor.numel() / entries)
+        tensor = tensor[:, ::stride] if tensor.dim() > 1 else tensor[::stride]
+    return tensor
+
+
 class Sites:
     """The activation sites of the models, read one forward pass at a time."""
 
@@ -92,6 +105,7 @@ class Sites:
         self._windows: dict[str, _Window] = {}
         self._calls: dict[str, int] = {}
         self._last_convolutional = False
+        self._pending: tuple[str, torch.Tensor] | None = None
         self.kinds: dict[str, str] = {}  # site → activation, in order of first use
         self.order: list[str] = []
         self.items: Items = []
@@ -100,9 +114,11 @@ class Sites:
     def begin(self) -> None:
         """A new forward pass begins."""
         self._calls.clear()
+        self._pending = None
 
     def take(self) -> Items:
         """What the pass has given since the last call."""
+        self.settle()
         items, self.items = self.items, []
         return items
 
@@ -127,9 +143,17 @@ class Sites:
         tensor = first_tensor(output)
         if tensor is None or not tensor.is_floating_point() or tensor.numel() == 0:
             return
+        self.settle()
         site = self._site(name)
         if site is not None:
-            self._common(site, thin(tensor.detach()))
+            self._pending = (site, tensor.detach())
+
+    def settle(self) -> None:
+        """Read the last layer after all: no activation has followed that shows the same signal."""
+        if self._pending is not None:
+            site, tensor = self._pending
+            self._pending = None
+            self._common(site, thin(tensor))
 
     def activation(self, owner: str, module_is_activation: bool, function: str, output: Any) -> None:
         """An activation function has given its output, called by the module ``owner``."""
@@ -140,6 +164,7 @@ class Sites:
         if kind == "Exp" and not module_is_activation and tensor.dim() < 2:
             return  # exp of a scalar is arithmetic
         name = owner if module_is_activation and owner else f"{owner}.{function}" if owner else function
+        self._pending = None  # what the layer before gave is seen here
         site = self._site(name)
         if site is None:
             return
@@ -159,12 +184,13 @@ class Sites:
         if tensor.dim() == 0 or tensor.numel() < 2:
             return
         low, high = torch.aminmax(tensor)
-        var, mean = torch.var_mean(tensor, correction=0)
+        part = sample(tensor)
+        var, mean = torch.var_mean(part, correction=0)
         self.items += [
             (("act_min", site), low), (("act_max", site), high), (("act_var", site), var), (("act_mean", site), mean)
         ]  # fmt: skip
-        if tensor.shape[0] > 1 and tensor.dim() > 1:
-            self.items.append((("act_between", site), tensor.var(0, correction=0).mean()))
+        if part.dim() > 1 and len(part) > 1:
+            self.items.append((("act_between", site), part.var(0, correction=0).mean()))
 
     def _dead(self, site: str, tensor: torch.Tensor) -> None:
         if tensor.dim() < 2:

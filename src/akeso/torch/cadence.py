@@ -9,16 +9,14 @@ from collections.abc import Callable
 class Cadence:
     """Decides which steps are sampled and keeps the account of what watching costs.
 
-    The first looks are spaced geometrically, so that a short run is seen too and a long one hardly notices;
-    later ones must be paid from ``budget``, the share of the training time that watching may take.
+    A look at every doubling of the step is free: a short run is seen too, and a long one hardly notices. Those
+    in between must be paid from ``budget``, the share of the training time that watching may take.
     """
 
-    #: The first looks, taken whatever they cost: without them there is nothing to say.
-    FREE = 6
     #: Seconds that may go into looking before the budget has had time to grow; nobody notices them.
-    ALLOWANCE = 0.010
+    ALLOWANCE = 0.005
     #: Share of the budget for looking; the rest is for what unsampled steps and evaluations cost.
-    SHARE = 0.7
+    SHARE = 0.5
     #: However cheap looking is, a reading every few steps says as much as one at each.
     DENSEST = 8
 
@@ -27,6 +25,8 @@ class Cadence:
         self._clock = clock
         self._began = clock()
         self._next = 0
+        self._free = 0  # the next step that is looked at whatever it costs
+        self._paid = 0.0  # spent on looks between those
         self._burst_until = -1
         self._bursts = 0
         self.spent = 0.0
@@ -35,11 +35,11 @@ class Cadence:
 
     def due(self, step: int) -> bool:
         """Whether ``step`` is to be sampled."""
-        if step < self._next and step > self._burst_until:
-            return False
-        if self.samples < self.FREE or step <= self._burst_until:
+        if step <= self._burst_until or step >= self._free:
             return True
-        return self.spent + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
+        if step < self._next:
+            return False
+        return self._paid + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
 
     @property
     def elapsed(self) -> float:
@@ -57,6 +57,10 @@ class Cadence:
         self.samples += 1
         self._cost = seconds if self.samples == 1 else 0.7 * self._cost + 0.3 * seconds
         self._next = step + min(1 + step // 4, self.DENSEST)
+        if step >= self._free:
+            self._free = 2 * step + (step < 4)
+        else:
+            self._paid += seconds
         self.spend(seconds)
 
     def spend(self, seconds: float) -> None:
@@ -65,7 +69,9 @@ class Cadence:
 
     def stir(self, step: int) -> None:
         """Something moved at ``step``: look at the next few steps closely, but not for ever."""
-        if self._bursts < 16 and step > self._burst_until:
+        if step > self._burst_until and (
+            self._bursts < 4 or self.spent <= self.SHARE * self.budget * self.elapsed
+        ):
             self._bursts += 1
             self._burst_until = step + 2
 

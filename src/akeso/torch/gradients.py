@@ -41,12 +41,25 @@ class StepReadings:
 
     def before(self) -> None:
         """Read weights and remember a part of them."""
-        parts = [_part(weight) for _, weight in self._named]
-        self._before = [part.clone() for part in parts]
+        self._before = self._parts()
         norms = torch._foreach_norm([weight.detach() for _, weight in self._named])
         self.items += [
             (("weight_l2", name), norm) for (name, _), norm in zip(self._named, norms, strict=True)
         ]
+
+    def _parts(self) -> list[torch.Tensor]:
+        """A copy of a part of every weight, gathered by one operation per device and dtype."""
+        parts = [_part(weight) for _, weight in self._named]
+        groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for index, part in enumerate(parts):
+            groups.setdefault((part.device, part.dtype), []).append(index)
+        for indices in groups.values():
+            copies = torch.cat([parts[index] for index in indices]).split(
+                [len(parts[index]) for index in indices]
+            )
+            for index, copy in zip(indices, copies, strict=True):
+                parts[index] = copy
+        return parts
 
     def gradients(self) -> None:
         """Read the gradients as the optimizer is going to apply them."""
@@ -67,8 +80,7 @@ class StepReadings:
 
     def after(self) -> None:
         """Compare the remembered part with what it has become."""
-        after = [_part(weight) for _, weight in self._named]
-        change = torch._foreach_norm(torch._foreach_sub(after, self._before))
+        change = torch._foreach_norm(torch._foreach_sub(self._parts(), self._before))
         level = torch._foreach_norm(self._before)
         for (name, _), delta, base in zip(self._named, change, level, strict=True):
             self.items += [(("update_l2", name), delta), (("part_l2", name), base)]

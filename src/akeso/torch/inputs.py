@@ -18,7 +18,7 @@ def input_items(tensor: torch.Tensor) -> Items:
     """Range, scale, oddities of a batch of inputs; nothing for token ids."""
     if not tensor.is_floating_point() or tensor.numel() < 2:
         return []
-    part = thin(tensor.detach(), 1 << 15).float()
+    part = thin(tensor.detach(), 1 << 14).float()
     finite = torch.isfinite(part)
     clean = torch.where(finite, part, torch.zeros_like(part))
     low, high = torch.aminmax(clean)
@@ -35,7 +35,7 @@ def input_items(tensor: torch.Tensor) -> Items:
             items.append(("input_spreads", spread[:_COLUMNS]))
             items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
     flat = clean.reshape(-1)
-    flat = flat[:: math.ceil(flat.numel() / 4096)]
+    flat = flat[:: math.ceil(flat.numel() / 1024)]
     items.append(
         ("input_quartiles", torch.quantile(flat, torch.tensor([0.25, 0.5, 0.75], device=flat.device)))
     )

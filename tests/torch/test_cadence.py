@@ -1,0 +1,63 @@
+"""Looking often at the start, seldom later, and within the budget."""
+
+from __future__ import annotations
+
+from akeso.torch.cadence import Cadence
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _looks(
+    steps: int, step_seconds: float, look_seconds: float, budget: float = 0.01
+) -> tuple[list[int], Cadence]:
+    clock = _Clock()
+    cadence = Cadence(budget, clock)
+    looks = []
+    for step in range(steps):
+        due = cadence.due(step)
+        clock.now += step_seconds
+        if due:
+            clock.now += look_seconds
+            cadence.sampled(step, look_seconds)
+            looks.append(step)
+    return looks, cadence
+
+
+def test_a_short_run_is_seen_too() -> None:
+    looks, _ = _looks(60, 0.001, 0.002)
+    assert looks[:2] == [0, 1]
+    assert len(looks) >= 7
+    assert looks[-1] >= 28
+
+
+def test_a_long_run_stays_within_its_budget() -> None:
+    _, cadence = _looks(20_000, 0.001, 0.0015)
+    assert cadence.overhead <= 0.01
+
+
+def test_cheap_looks_are_not_taken_at_every_step() -> None:
+    looks, _ = _looks(4_000, 0.1, 0.0001)
+    assert 4_000 / 10 < len(looks) < 4_000 / 7
+
+
+def test_a_larger_budget_means_more_looks() -> None:
+    few, _ = _looks(5_000, 0.001, 0.001, 0.01)
+    many, _ = _looks(5_000, 0.001, 0.001, 0.05)
+    assert len(many) > 2 * len(few)
+
+
+def test_something_that_moves_is_looked_at_closely() -> None:
+    clock = _Clock()
+    cadence = Cadence(0.01, clock)
+    for step in range(100):
+        if cadence.due(step):
+            cadence.sampled(step, 1.0)
+    cadence.stir(100)
+    assert [cadence.due(step) for step in (100, 101, 102)] == [True, True, True]
+    assert not cadence.due(103)
