@@ -209,7 +209,9 @@ class Health:
                 self._trial.report(row[0], int(at))
         if self._recording is not None:
             self._recording.report(row[0], self._inspection.steps)
-        self._refresh()
+        # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
+        if len(self._steps) % max(1, self.epochs // 10) == 0:
+            self._refresh()
         self._act(self._judge_epoch(row, finite))
         if finite:
             self._ask_wrapped()

@@ -1,0 +1,135 @@
+"""Real searches as a check of the simulated ones: the same sampler with and without akeso, trained for real.
+
+Several processes share the device and one journal storage. Both searches get the same wall-clock time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+from akeso.search.measures import Result, time_saved, top_hit_ratio, tsba
+from benchmarks.search.space import suggest
+from benchmarks.search.tasks import TASKS, Size, Training
+
+
+def _storage(path: str) -> Any:
+    import optuna
+
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))
+
+
+def _pruner(rule: str, epochs: int) -> Any:
+    import optuna
+
+    from akeso.search import DiagnosisPruner
+
+    return {
+        "none": lambda: optuna.pruners.NopPruner(),
+        "median": lambda: optuna.pruners.MedianPruner(),
+        "asha": lambda: optuna.pruners.SuccessiveHalvingPruner(),
+        "hyperband": lambda: optuna.pruners.HyperbandPruner(max_resource=epochs),
+        "akeso": lambda: DiagnosisPruner(value="best"),
+        "bttackler": lambda: DiagnosisPruner(profile="bttackler", value="best"),
+    }[rule]()
+
+
+def work(task_name: str, rule: str, path: str, size: Size, device: str, seed: int, until: float) -> None:
+    """One worker of one live study."""
+    import optuna
+    import torch
+
+    import akeso
+
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("high")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    task = TASKS[task_name]
+    study = optuna.load_study(
+        study_name=rule,
+        storage=_storage(path),
+        sampler=optuna.samplers.RandomSampler(seed=seed),
+        pruner=_pruner(rule, size.epochs),
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        params = suggest(task.space, trial)
+        training = Training(task, params, size, device, seed=trial.number)
+        if rule in ("akeso", "bttackler"):
+            per_epoch = -(-len(training.train[0]) // int(params["batch"]))
+            with akeso.search.watch(
+                trial,
+                training.model,
+                training.optimizer,
+                epochs=size.epochs,
+                planned_steps=per_epoch * size.epochs,
+            ) as health:
+                for _ in range(size.epochs):
+                    training.epoch()
+                    health.report(training.value())
+            return float(health.value)
+        values = []
+        for epoch in range(size.epochs):
+            training.epoch()
+            values.append(training.value())
+            trial.report(values[-1], epoch)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return max(values) if task.maximize else min(values)
+
+    study.optimize(objective, timeout=max(1.0, until - time.time()), catch=(Exception,))
+
+
+def run_live(
+    tasks: list[str], folder: Path, size: Size, device: str, *, minutes: float, jobs: int, rules: list[str]
+) -> int:
+    """Run ``none`` and each rule for so many minutes on each task; print what came of them."""
+    import optuna
+
+    folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    known = [
+        rule
+        for rule in ("none", "median", "asha", "hyperband", "bttackler", "akeso")
+        if rule in {"none", *rules}
+    ]
+    print(f"live: trained for real, {minutes} minutes each, {jobs} processes on {device}")
+    for task_name in tasks:
+        maximize = TASKS[task_name].maximize
+        found: dict[str, list[Result]] = {}
+        for rule in known:
+            path = str(folder / f"live-{task_name}-{rule}-{int(time.time())}.log")
+            study = optuna.create_study(
+                study_name=rule, storage=_storage(path), direction="maximize" if maximize else "minimize"
+            )
+            begun = time.time()
+            arguments = [
+                (task_name, rule, path, size, device, seed, begun + 60 * minutes) for seed in range(jobs)
+            ]
+            workers = [context.Process(target=work, args=argument) for argument in arguments]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join(max(1.0, begun + 60 * minutes - time.time()))
+                if worker.is_alive():
+                    worker.terminate()
+                    worker.join(10)
+            trials = study.get_trials(deepcopy=False)
+            found[rule] = [
+                Result(t.datetime_complete.timestamp() - begun, float(t.values[0]))
+                for t in trials
+                if t.state.name == "COMPLETE" and t.datetime_complete is not None and t.values
+            ]
+            states = {
+                name: sum(t.state.name == name for t in trials) for name in ("COMPLETE", "PRUNED", "FAIL")
+            }
+            best = (max if maximize else min)((r.value for r in found[rule]), default=float("nan"))
+            line = f"{task_name:12} {rule:10} {states} best {best:.4f}"
+            if rule != "none":
+                pair = time_saved(found[rule], found["none"], maximize=maximize, horizon=60 * minutes)
+                hits = top_hit_ratio(found[rule], found["none"], maximize=maximize)
+                line += f"  Top10HR {hits:.0%}  TSBA {tsba([pair]) if pair else float('nan'):.0%}"
+            print(line, flush=True)
+    return 0
