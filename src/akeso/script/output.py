@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 #: Longer lines are no metrics; what lies beyond is not looked at.
 _LONGEST: Final = 2000
+_LINE: Final = re.compile(r"([^\r\n]*)([\r\n])")
 
 LineHeard = Callable[[str, bool], None]
 
@@ -65,13 +67,12 @@ class Listener:
         if "\n" not in text and "\r" not in text:
             self._rest = (self._rest + text)[:_LONGEST]
             return
-        start = 0
-        for position, character in enumerate(text):
-            if character in "\n\r":
-                self._hear(self._rest + text[start:position], character == "\n")
-                self._rest = ""
-                start = position + 1
-        self._rest = text[start:][:_LONGEST]
+        end = 0
+        for line in _LINE.finditer(text):
+            self._hear(self._rest + line[1], line[2] == "\n")
+            self._rest = ""
+            end = line.end()
+        self._rest = text[end : end + _LONGEST]
 
     def _hear(self, line: str, whole: bool) -> None:
         if line:

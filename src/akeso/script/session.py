@@ -72,6 +72,8 @@ class Session:
 
     def _start_watching(self) -> None:
         """Called once, when the script has imported torch."""
+        if os.getpid() != self._pid:
+            return  # only a child that the script forked has use for torch
         request = self._request
         try:
             from akeso.torch.watching import watch_everything

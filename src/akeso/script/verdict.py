@@ -19,6 +19,8 @@ from akeso.script.request import RunRequest, reaches
 #: How long the first rank waits for the others to end before it judges without them.
 _PATIENCE: Final = 10.0
 _OWN_ERROR: Final = 2
+#: Said where torch was loaded and nothing trained: the likeliest place to look.
+_ELSEWHERE: Final = "processes that the script starts itself are not watched; with torchrun every one is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def conclude(
         more["error"] = trouble
         more["status"] = "error"
     document = run_document(history, examination, overhead, **more)
+    if not history.steps and more.get("run"):
+        document["not_checked"].append(_ELSEWHERE)
     code = _code(request, ending, document)
     if not request.quiet:
         _show(document)
