@@ -195,6 +195,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--journals", type=Path, default=Path("runs/detection"))
     parser.add_argument("--record-only", action="store_true")
+    parser.add_argument("--judge-only", action="store_true", help="judge the journals that are there")
+    parser.add_argument("--unverified", action="store_true", help="count cases whose truth is not measured")
     parser.add_argument("--split", choices=["dev", "held-out", "all"], default="all")
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name holds this")
     parser.add_argument("--seeds", type=int, default=1, help="runs per case")
@@ -210,13 +212,15 @@ def main(arguments: list[str] | None = None) -> int:
     absent = [name for name in NAMES if name not in installed()]
     if absent:
         print(f"not installed, so not compared with: {', '.join(absent)}")
-    chosen = [n for n in cases() if options.only in n and counted(n)]
+    chosen = [n for n in cases() if options.only in n and counted(n, options.unverified)]
     if options.quick:
         chosen = [n for n in chosen if not held_out(n)][::10]
     elif options.split != "all":
         chosen = [n for n in chosen if held_out(n) == (options.split == "held-out")]
     wanted = [(name, seed) for name in chosen for seed in range(options.seeds)]
-    failed = record_all(options.journals, wanted, options.jobs, not options.no_rivals)
+    failed: list[str] = []
+    if not options.judge_only:
+        failed = record_all(options.journals, wanted, options.jobs, not options.no_rivals)
     if failed:
         print(f"{len(failed)} runs could not be recorded")
     if options.record_only:

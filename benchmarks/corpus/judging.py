@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import warnings
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from akeso.examination import examine
 from akeso.journal import read
+from akeso.profiles import load_profile
 from benchmarks.corpus import case
 from benchmarks.corpus.recording import finished, folder
 from benchmarks.corpus.rivals import doctor, installed
@@ -74,6 +76,9 @@ def judge(journals: Path, name: str, seed: int) -> Run | None:
     )
 
 
+_profile = lru_cache(maxsize=None)(load_profile)
+
+
 def _verdict(history, profile: str, names: frozenset[str]) -> Verdict:  # type: ignore[no-untyped-def]
     flagged = named = None
     problems: tuple[str, ...] = ()
@@ -81,7 +86,7 @@ def _verdict(history, profile: str, names: frozenset[str]) -> Verdict:  # type: 
     for fraction in FRACTIONS:
         part = history if fraction == 1.0 else history.until(max(0, int(fraction * history.steps) - 1))
         with contextlib.redirect_stderr(None):
-            examination = examine(part, profile)
+            examination = examine(part, _profile(profile))
         problems = tuple(d.problem for d in examination.diagnoses if d.severity != "info")
         unseen = examination.not_checked
         if problems and flagged is None:
@@ -96,7 +101,7 @@ def _severe(findings: list[dict[str, str]], grave: tuple[str, ...]) -> Verdict:
     return Verdict(problems, 1.0 if problems else None)
 
 
-def counted(name: str) -> bool:
-    """Whether the truth of a case has been measured and bears it out; an unmeasured corpus counts whole."""
-    known = truth()
-    return not known or bool(known.get(name, {}).get("holds"))
+def counted(name: str, unverified: bool = False) -> bool:
+    """Whether the measured truth bears the case out; cases not measured yet count only when asked for."""
+    known = truth().get(name)
+    return unverified if known is None else bool(known["holds"])
