@@ -212,3 +212,38 @@ def test_the_ten_statistics_are_kept_on_request() -> None:
     for statistic in ("mean", "var", "median", "q1", "q3", "min", "max", "skew", "kurtosis", "zero"):
         for kind in ("grad", "weight"):
             assert len(watch.history.series(f"{kind}_{statistic}", "first.weight")) >= 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "name"),
+    [
+        (lambda p, t: ((p - t) ** 2).mean(), "mse_loss"),
+        (lambda p, t: (t - p).pow(2).mean(), "mse_loss"),
+        (lambda p, t: torch.mean(torch.square(p - t)), "mse_loss"),
+        (lambda p, t: (p - t).abs().mean(), "l1_loss"),
+        (lambda p, t: p.exp().mean() - t.mean(), "custom"),
+    ],
+)
+def test_losses_written_by_hand_are_recognised(loss, name: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    x = torch.randn(32, 3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss(model(x), x.sum(1, keepdim=True)).backward()
+            optimizer.step()
+    assert watch.history.facts["loss"] == name
+    assert bool(watch.history.series("baseline_loss")) == (name != "custom")
+
+
+def test_pairwise_differences_are_no_accident() -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    x, centres = torch.randn(16, 3), torch.randn(16, 2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            (model(x)[:, None] - centres[None]).pow(2).sum(-1).min(1).values.mean().backward()
+            optimizer.step()
+    assert not watch.history.events_of("broadcast")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -144,14 +146,61 @@ def from_graph(loss: torch.Tensor) -> LossCall | None:
 
 
 def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:
-    """The shape of an elementwise comparison when it is larger than both sides, as ``[N]`` against ``[N, 1]``."""
-    if prediction.shape == target.shape or prediction.numel() <= 1 or target.numel() <= 1:
+    """The shape into which an elementwise comparison grows by accident, as ``[N]`` against ``[N, 1]``.
+
+    An accident has as many targets as predictions in another number of dimensions. Pairwise differences, which
+    are meant to grow, are written with the same number of dimensions on both sides.
+    """
+    count = prediction.numel()
+    if count <= 1 or count != target.numel() or prediction.dim() == target.dim():
         return None
     try:
         result = torch.broadcast_shapes(prediction.shape, target.shape)
     except RuntimeError:
         return None
-    size = 1
-    for length in result:
-        size *= length
-    return tuple(result) if size > max(prediction.numel(), target.numel()) else None
+    return tuple(result) if math.prod(result) > count else None
+
+
+class ByHand:
+    """Recognises squared and absolute errors that a script writes out instead of calling them."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], str, torch.Tensor, torch.Tensor]] = {}
+
+    def clear(self) -> None:
+        """A new step begins."""
+        self._known.clear()
+
+    def difference(self, prediction: torch.Tensor, target: torch.Tensor, result: Any) -> None:
+        """A prediction minus a target, or the reverse."""
+        if isinstance(result, torch.Tensor) and prediction.shape == target.shape:
+            self._known[id(result)] = (weakref.ref(result), "difference", prediction, target)
+
+    def called(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> LossCall | None:
+        """Follow a difference through its square or absolute value to the mean or sum that makes it a loss."""
+        found = self._known.get(id(args[0])) if args else None
+        if found is None or found[0]() is not args[0] or not isinstance(result, torch.Tensor):
+            return None
+        kind, prediction, target = found[1], found[2], found[3]
+        if kind == "difference":
+            squared = name in ("square", "mul", "__mul__") or (len(args) > 1 and args[1] == 2)
+            if name in ("pow", "__pow__", "square", "mul", "__mul__") and squared:
+                if "mul" in name and args[1] is not args[0]:
+                    return None
+                self._known[id(result)] = (weakref.ref(result), "mse_loss", prediction, target)
+            elif name in ("abs", "absolute", "__abs__"):
+                self._known[id(result)] = (weakref.ref(result), "l1_loss", prediction, target)
+            return None
+        if name in ("mean", "sum") and result.dim() == 0:
+            reduction = "mean" if name == "mean" else "sum"
+            return LossCall(
+                kind,
+                prediction.detach(),
+                target.detach(),
+                result.detach(),
+                reduction,
+                {"reduction": reduction},
+            )
+        return None

@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, Sites, first_tensor, is_leaf
-from akeso.torch.losses import LOSSES, LossCall, broadcast_of, output_activation, recognise
+from akeso.torch.losses import LOSSES, ByHand, LossCall, broadcast_of, output_activation, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
@@ -61,6 +61,7 @@ class Passes:
         self._thread = threading.get_ident()
         self._stack: list[nn.Module] = []
         self._read: set[int] = set()  # roots read in this step
+        self._by_hand = ByHand()
         self.reading = False
         self.broken = False
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
@@ -90,6 +91,7 @@ class Passes:
         self.calls.clear()
         self.models.clear()
         self.broadcasts.clear()
+        self._by_hand.clear()
         self.model_input = None
         self._tap.open()
 
@@ -192,20 +194,30 @@ class Passes:
                         self.first_use.setdefault(known, len(self.first_use))
                         with quiet():
                             self._sites.activation(known, own, name, result)
-            elif name in _DIFFERENCES and self.reading and not self._stack and len(args) > 1:
-                self._difference(args[0], args[1])
+            elif self.reading and not self._stack:
+                self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:
                 with quiet():
                     self._on_function(name, args, kwargs, result)
         except Exception as error:
             self._fail("function", error)
 
-    def _difference(self, one: Any, other: Any) -> None:
+    def _written_out(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A loss may be written out as arithmetic on a prediction and a target."""
+        if name not in _DIFFERENCES:
+            call = self._by_hand.called(name, args, kwargs, result)
+            if call is not None:
+                self.calls.append(call)
+            return
+        one, other = (*args, None, None)[:2]
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             if one.requires_grad == other.requires_grad:
                 return
             prediction, target = (one, other) if one.requires_grad else (other, one)
+            if self.output_activation in (None, "none"):
+                self.output_activation = output_activation(prediction)
             self._spread(prediction, target)
+            self._by_hand.difference(prediction, target, result)
 
     def _spread(self, prediction: torch.Tensor, target: torch.Tensor) -> None:
         result = broadcast_of(prediction, target)
