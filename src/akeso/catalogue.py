@@ -426,8 +426,8 @@ _ALL: Final = (
             "Check that the target is not among the inputs and that no sample is in both sets.",
             "Split before augmenting, windowing or normalising.",
         ),
-        21,
-        (),
+        17,
+        ("overfitting",),
     ),
     Problem(
         "no-more-gain",

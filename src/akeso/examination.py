@@ -22,6 +22,9 @@ from akeso.profiles import Profile, load_profile
 
 #: A problem seen with less certainty than this is not taken as the cause of others.
 _CAUSE: Final = 0.6
+#: What certainty is worth against a place in the causal order, and against an onset at the end of the run.
+_RANK: Final = 0.01
+_ONSET: Final = 0.15
 #: Consequences that say nothing new once their cause is named.
 _REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
 #: How many consequences are named beside the roots.
@@ -90,6 +93,15 @@ def _by_exposure(merged: Mapping[str, Symptom]) -> list[Diagnosis]:
 
 def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis]:
     slack = max(20, history.steps // 10)
+    first = int(history.series("loss").steps[0]) if history.series("loss") else 0
+
+    def order(symptom: Symptom) -> tuple[int, float]:
+        """Gravest first; then surest, earliest and nearest to the user's own code."""
+        rank = PROBLEMS[symptom.problem].root_rank if symptom.problem in PROBLEMS else len(PROBLEMS)
+        since = max(0.0, (symptom.step - first) / max(1, history.steps - first))
+        score = symptom.confidence - _RANK * rank - _ONSET * since
+        return SEVERITIES.index(symptom.severity), -score
+
     because: dict[str, tuple[str, ...]] = {}
     for problem, symptom in merged.items():
         causes = [
@@ -97,7 +109,7 @@ def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis
             for cause in causes_of(problem)
             if cause in merged and _explains(merged[cause], symptom, slack)
         ]
-        because[problem] = tuple(sorted(causes, key=lambda cause: _order(merged[cause])))
+        because[problem] = tuple(sorted(causes, key=lambda cause: order(merged[cause])))
     roots = [symptom for problem, symptom in merged.items() if not because[problem]]
     effects = [symptom for problem, symptom in merged.items() if because[problem]]
     grave = [symptom for symptom in roots if symptom.severity != "info"]
@@ -106,7 +118,7 @@ def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis
             symptom for symptom in roots if symptom.problem not in _REDUNDANT or symptom.severity != "info"
         ]
     effects = [symptom for symptom in effects if symptom.problem not in _REDUNDANT]
-    named = sorted(roots, key=_order) + sorted(effects, key=_order)[:_CONSEQUENCES]
+    named = sorted(roots, key=order) + sorted(effects, key=order)[:_CONSEQUENCES]
     kept = {symptom.problem for symptom in named}
     return [
         _diagnosis(symptom, tuple(cause for cause in because[symptom.problem] if cause in kept))
@@ -119,12 +131,6 @@ def _explains(cause: Symptom, effect: Symptom, slack: int) -> bool:
     if cause.severity == "info" or cause.confidence < _CAUSE:
         return False
     return cause.step <= effect.step + slack
-
-
-def _order(symptom: Symptom) -> tuple[int, float, int]:
-    """Gravest first, then surest, nearness to the user's own code breaking near-ties."""
-    rank = PROBLEMS[symptom.problem].root_rank if symptom.problem in PROBLEMS else 99
-    return SEVERITIES.index(symptom.severity), 0.01 * rank - symptom.confidence, symptom.step
 
 
 def _diagnosis(symptom: Symptom, because: tuple[str, ...]) -> Diagnosis:

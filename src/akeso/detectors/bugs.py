@@ -130,6 +130,7 @@ class ParametersNotTrained(Detector):
     name: ClassVar[str] = "parameters-not-trained"
     min_steps: int = 5
     remaining: float = 0.4
+    gradient: float = 1e-6
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -174,8 +175,8 @@ class ParametersNotTrained(Detector):
         moving = [name for name, values in moved.items() if len(values) >= 5 and values.any()]
         if not still or not suffers or (moving and len(still) * 10 < len(moved)):
             return
-        if any(not np.any(history.series("grad_l2", name).values > 0) for name in still):
-            return  # no gradient: dead or vanished, which others report
+        if not all(network.relative_gradient(history, name, window=window) > self.gradient for name in still):
+            return  # no gradient to speak of: dead or vanished, which others report
         yield Symptom(
             self.name,
             "error",

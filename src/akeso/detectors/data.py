@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.rates import travel
 from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Symptom
 from akeso.history import History
@@ -37,6 +38,12 @@ def takes_tokens(history: History) -> bool:
     return first is not None and "embedding" in f"{first.role} {first.kind}".lower()
 
 
+def _normalised(history: History) -> bool:
+    """Whether a normalisation layer takes the scale out of the inputs before anything can suffer from it."""
+    ordered = sorted((layer for layer in history.layers if layer.parameters), key=lambda layer: layer.order)
+    return any("norm" in f"{layer.role} {layer.kind}".lower() for layer in ordered[:2])
+
+
 @dataclass(frozen=True)
 class AbnormalData(Detector):
     """Inputs or targets that are not finite, or so badly scaled that the training suffers."""
@@ -50,17 +57,26 @@ class AbnormalData(Detector):
     target_large: float = 30.0
     target_small: float = 1e-2
     overshoot: float = 3.0
+    stuck: float = 0.7
     remaining: float = 0.5
-    remaining_after_overshoot: float = 0.15
+    per_decade: float = 0.25
+    remaining_in_chain: float = 0.15
+    wait: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         yield from self._missing(history)
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial:
             return
-        findings = [] if takes_tokens(history) else list(self._inputs(history))
+        scaled = takes_tokens(history) or _normalised(history)
+        findings = [] if scaled else list(self._inputs(history))
+        chain = bool(findings) and self._chain(history, stand)
         findings += self._targets(history)
-        if not findings or not self._harmed(stand):
+        if not findings:
+            return
+        decades = math.log10(max(1.0, *(strength for _, _, strength in findings)))
+        needed = self.remaining_in_chain if chain else self.remaining - self.per_decade * min(1.0, decades)
+        if not stand.suffers(needed) or (not chain and stand.coming_down(self.wait)):
             return
         start, _ = network.extent(history)
         words = " and ".join(text for text, _, _ in findings)
@@ -78,11 +94,16 @@ class AbnormalData(Detector):
             f"The data is out of scale: {words}; the training suffers from it.",
         )
 
-    def _harmed(self, stand: Standing) -> bool:
-        if stand.suffers(self.remaining):
+    def _chain(self, history: History, stand: Standing) -> bool:
+        """Whether the scale is seen to do its damage: a wasted start, or units stuck from the first steps on."""
+        if stand.first > self.overshoot * stand.baseline:
             return True
-        overshot = stand.first > self.overshoot * stand.baseline
-        return overshot and stand.suffers(self.remaining_after_overshoot)
+        window = network.early(history)
+        return any(
+            network.typical(history, signal, site, window) >= self.stuck
+            for signal in ("act_saturated", "act_dead")
+            for site in history.scopes(signal)[:2]
+        )
 
     def _missing(self, history: History) -> Iterator[Symptom]:
         seen = {event.data.get("what"): event for event in history.events_of("non-finite")}
@@ -120,7 +141,8 @@ class AbnormalData(Detector):
                 figures,
                 spread / self.spread,
             )
-        outlier = _early_median(history, "input_outlier")
+        seen = history.series("input_outlier").finite().values[:20]
+        outlier = float(seen.max()) if len(seen) else math.nan
         if outlier > self.outlier and not spread > self.spread and not size > self.large:
             figures = {"input_outlier": float(f"{outlier:.3g}")}
             yield (
@@ -164,6 +186,8 @@ class ClassImbalance(Detector):
             return
         top = curves.median(history.series("target_top_share").values)
         said = history.series("prediction_top_share").finite()
+        if not network.up_to_date(history, "prediction_top_share"):
+            return
         recent = curves.mean(curves.tail(said.values, 0.3, 5))
         if not top >= self.top_share or not recent >= self.collapsed or not stand.suffers(self.remaining):
             return
@@ -190,6 +214,7 @@ class UnlearnableLabels(Detector):
     remaining: float = 0.96
     travel: float = 0.3
     memorised: float = 0.8
+    validation: float = 0.98
     min_evaluations: int = 3
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -199,48 +224,56 @@ class UnlearnableLabels(Detector):
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
         yield from self._stuck(history, stand)
-        yield from self._memorised(history, stand)
 
     def _stuck(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        from akeso.detectors.rates import travel
-
         way = travel(history, stand)
-        if not stand.remaining >= self.remaining or not way >= self.travel or stand.recent.falls:
+        if not way >= self.travel:
             return
-        start, _ = network.extent(history)
+        known, best, step = self._validation(history, stand)
+        if known:
+            if not best:
+                return
+            evidence = {"best_validation_over_constant": best}
+            sentence = (
+                "The labels carry no signal: on validation the model was never better than a "
+                "constant prediction"
+                + (
+                    ", while it learns its training samples by heart."
+                    if stand.remaining < self.memorised
+                    else "."
+                )
+            )
+        else:
+            if not stand.remaining >= self.remaining or stand.recent.falls:
+                return
+            evidence, step = {}, network.extent(history)[0]
+            sentence = (
+                "The labels carry no signal the model can find: it trains as it should, but the loss "
+                "stays that of "
+                "a constant prediction."
+            )
         yield Symptom(
             self.name,
             "error",
-            0.6,
-            start,
+            0.75 if known else 0.6,
+            step,
             "",
-            {"whole_run_over_weight": float(f"{way:.3g}"), **stand.evidence()},
-            "The labels carry no signal the model can find: it trains as it should, but the loss "
-            "stays that of a "
-            "constant prediction.",
+            {"whole_run_over_weight": float(f"{way:.3g}"), **evidence, **stand.evidence()},
+            sentence,
         )
 
-    def _memorised(self, history: History, stand: Standing) -> Iterator[Symptom]:
+    def _validation(self, history: History, stand: Standing) -> tuple[bool, float, int]:
+        """Whether validation can tell, and if it was never good: its best loss over a constant's, and since when."""
         validation = history.series("val_loss").finite()
         correct = history.series("val_accuracy").finite()
-        if len(validation) < self.min_evaluations or not stand.remaining < self.memorised:
-            return
-        if stand.share < 0.9 or not math.isfinite(stand.baseline):
-            return
+        if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
+            return False, 0.0, 0
         best = float(validation.values.min()) / stand.baseline
         gain = 0.0
         if correct and math.isfinite(stand.chance) and stand.chance < 0.999:
-            gain = (float(correct.values.max()) - stand.chance) / (1.0 - stand.chance)
-        if best < 0.98 or gain > 0.05:
-            return
-        yield Symptom(
-            self.name,
-            "error",
-            0.75,
-            int(validation.steps[0]),
-            "",
-            {"best_validation_over_constant": float(f"{best:.3g}"), **stand.evidence()},
-            "The model learns its training samples by heart, but on validation it was never better "
-            "than a constant "
-            "prediction: labels and inputs do not seem to belong together.",
-        )
+            size = history.facts.get("val_size")
+            count = size if isinstance(size, int) and size > 0 else 100
+            luck = 3.0 * math.sqrt(stand.chance * (1.0 - stand.chance) / count)
+            gain = curves.median(curves.tail(correct.values, 0.35, 2)) - stand.chance - luck
+        bad = best >= self.validation and gain <= 0.0
+        return True, float(f"{best:.3g}") if bad else 0.0, int(validation.steps[0])

@@ -154,3 +154,10 @@ def updates(history: History, window: Window) -> Floats:
 def updates_of(history: History, name: str, window: Window) -> Floats:
     """All relative changes per step of one parameter in a window."""
     return window.of(history.series("update_ratio", name).finite()).values
+
+
+def up_to_date(history: History, signal: str, scope: str = "", share: float = 0.5) -> bool:
+    """Whether the last reading is from the later part of the run, so that it may speak of its present state."""
+    start, end = extent(history)
+    series = history.series(signal, scope).finite()
+    return bool(series) and int(series.steps[-1]) >= start + share * (end - start)

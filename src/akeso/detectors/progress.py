@@ -155,6 +155,8 @@ class ConstantPrediction(Detector):
         )
         target = network.typical(history, "target_std", "", window)
         scale = max(value for value in (whole, target, 1e-30) if math.isfinite(value))
+        if not network.up_to_date(history, "output_sample_std"):
+            return
         said = curves.mean(window.of(history.series("prediction_top_share")).values)
         top = curves.median(history.series("target_top_share").values)
         flat = math.isfinite(between) and between < self.flat * scale

@@ -51,20 +51,26 @@ class LearningRateTooHigh(Detector):
     update: float = 0.1
     jump: float = 1.0
     remaining: float = 0.7
+    remaining_if_strong: float = 0.5
+    wait: float = 0.5
     gradient_ratio: float = 1e3
     gradient_effect: float = 1e3
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(self.remaining):
+        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(self.remaining_if_strong):
             return
         if exploded_at_start(history, self.gradient_ratio, self.gradient_effect)[0]:
             return
         longest, since = longest_update(history)
         rise, risen = self._rise(history, stand)
         long_steps = longest >= self.update
+        if not stand.suffers(self.remaining) and not longest >= 2.0 * self.update:
+            return
         overshot = rise >= self.jump and (longest >= self.update / 10 or not math.isfinite(longest))
         if not long_steps and not overshot:
+            return
+        if not overshot and stand.coming_down(self.wait):
             return
         confidence = 0.6 + (0.15 if long_steps else 0.0) + (0.15 if overshot else 0.0)
         confidence += 0.05 if stand.diverged else 0.0
@@ -107,11 +113,24 @@ class LearningRateTooHigh(Detector):
 
 def travel(history: History, stand: Standing) -> float:
     """How far the fastest matrices can get in the whole run, in units of their own size."""
-    start, end = network.extent(history)
-    found = network.updates(history, network.Window(start, end))
-    if not len(found):
-        return math.nan
-    return float(np.quantile(found, 0.9)) * stand.length
+    start, _ = network.extent(history)
+    ways = []
+    for weight in network.weights(history):
+        changes = history.series("update_ratio", weight.name).finite()
+        if changes:
+            # Sampling is uneven: each reading stands for the steps up to the next one.
+            spans = np.diff(np.append(changes.steps, start + stand.length))
+            ways.append(float(np.sum(changes.values * np.maximum(spans, 0))))
+    return float(np.quantile(ways, 0.9)) if ways else math.nan
+
+
+def at_rest(history: History) -> bool:
+    """Whether validation gives the very same loss again and again: the weights no longer move."""
+    values = history.series("val_loss").finite().values
+    late = values[len(values) // 2 :]
+    if len(values) < 6 or not float(np.median(np.abs(late))) > 0:
+        return False
+    return bool(np.max(np.abs(np.diff(late))) < 1e-5 * float(np.median(np.abs(late))))
 
 
 @dataclass(frozen=True)
@@ -132,9 +151,26 @@ class LearningRateTooLow(Detector):
         if not stand.suffers(self.remaining):
             return
         way = travel(history, stand)
-        if not 0 < way < self.travel:
+        resting = at_rest(history)
+        if not resting and not 0 < way < self.travel:
             return
         start, _ = network.extent(history)
+        if resting:
+            yield Symptom(
+                self.name,
+                "error",
+                0.85,
+                int(history.series("val_loss").steps[len(history.series("val_loss")) // 2]),
+                "",
+                {
+                    "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                    **stand.evidence(),
+                },
+                "The weights have come to rest: validation gives the very same loss again and again, "
+                "while the "
+                "loss is still high. Has the learning rate decayed to nothing?",
+            )
+            return
         yield Symptom(
             self.name,
             "warning" if stand.improved and stand.remaining < 0.8 else "error",

@@ -67,6 +67,25 @@ class Standing:
         return drop > 3.0 * self.noise and (self.overall.falls or drop > 0.3 * abs(self.first)) and drop > 0
 
     @property
+    def ahead(self) -> float:
+        """How many times longer than so far the run will go on; a guess where its length is not known."""
+        if self.finished:
+            return 0.0
+        return max(0.0, (self.planned or 5 * self.steps) / max(1, self.steps) - 1.0)
+
+    def promising(self, remaining: float) -> bool:
+        """Whether the loss, falling on as it lately did, will be well below ``remaining`` before the run ends."""
+        if not self.recent.falls or self.broken or not self.last > 0 or not math.isfinite(self.remaining):
+            return False
+        halves = -self.recent.change / self.last  # relative fall over the last half of what was seen
+        return self.remaining * math.exp(-halves * 2.0 * self.ahead) < 0.5 * remaining
+
+    def coming_down(self, share: float) -> bool:
+        """Whether the loss falls in a run of which less than ``share`` is over: too early to call it harmed."""
+        over = self.share if math.isfinite(self.share) else self.steps / (self.steps + 200.0)
+        return self.overall.falls and not self.diverged and over < share
+
+    @property
     def diverged(self) -> bool:
         """Whether the loss is clearly above both its start and a constant prediction."""
         if self.broken:
@@ -88,7 +107,7 @@ class Standing:
         if self.diverged:
             return True
         if math.isfinite(self.remaining):
-            return self.remaining >= remaining
+            return self.remaining >= remaining and not self.promising(remaining)
         return not self.adversarial and not self.improved
 
     def evidence(self) -> dict[str, float]:
@@ -111,7 +130,7 @@ def standing(history: History) -> Standing:
     ended_badly = len(loss) > 0 and not bool(np.isfinite(loss.values[-3:]).any())
     baseline = _baseline(history)
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
-    last = curves.median(curves.tail(values, 0.1, 8)) if len(values) else math.nan
+    last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
     usable = math.isfinite(baseline) and math.isfinite(last) and not adversarial

@@ -224,7 +224,7 @@ class ImproperLoss(Detector):
     indices: float = 0.15
     uneven_indices: float = 0.5
     one_hot: float = 0.6
-    drop: float = 0.5
+    drop: float = 0.25
     most_classes: int = 50
     tolerance: float = 1e-3
 

@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
-from akeso.detectors.standing import standing
+from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History, Series
 
@@ -26,6 +26,7 @@ class Overfitting(Detector):
     rise: float = 0.1
     rise_that_matters: float = 0.3
     accuracy_lost: float = 0.03
+    fitted: float = 0.7
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -44,7 +45,10 @@ class Overfitting(Detector):
         if not len(before) or not math.isfinite(stand.last):
             return
         then = curves.median(curves.tail(before, 0.2, 5))
-        if not stand.last < then + 0.5 * stand.noise:
+        fitted = (
+            stand.last < self.fitted * stand.baseline if math.isfinite(stand.baseline) else stand.improved
+        )
+        if not fitted or not stand.last < then + 0.5 * stand.noise:
             return
         severity: Severity = "info"
         if by_accuracy or (len(correct) < self.min_evaluations and rise >= self.rise_that_matters):
@@ -87,22 +91,47 @@ def _worsening(series: Series, *, relative: bool = True) -> tuple[float, float, 
 
 @dataclass(frozen=True)
 class DataLeakage(Detector):
-    """Validation is better than training where it should not be. A hint to look, never a verdict."""
+    """Validation was as good as perfect, and other data of the same run show that it was too good to be true."""
 
     name: ClassVar[str] = "data-leakage"
     min_evaluations: int = 3
+    perfect: float = 0.97
+    drop: float = 0.25
     ratio: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
+        if stand.adversarial or stand.diverged:
+            return
+        yield from self._contradicted(history, stand)
+        yield from self._better_than_training(history, stand)
+
+    def _contradicted(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Evaluations that were perfect all along and one, without a change in training, that is not at all."""
+        correct = history.series("val_accuracy").finite()
+        if len(correct) <= self.min_evaluations:
+            return
+        before, last = correct.values[:-1], float(correct.values[-1])
+        usual = float(np.median(before[len(before) // 2 :]))
+        if usual < self.perfect or last > usual - self.drop or before[-1] < usual - 0.05:
+            return
+        yield Symptom(
+            self.name,
+            "error",
+            0.8,
+            int(correct.steps[0]),
+            "",
+            {"val_accuracy": round(usual, 4), "accuracy_on_other_data": round(last, 4), **stand.evidence()},
+            f"Validation accuracy was {usual:.0%} all along, but {last:.0%} on the data evaluated "
+            "last: what should be "
+            "predicted seems to be contained in the inputs of training and validation.",
+        )
+
+    def _better_than_training(self, history: History, stand: Standing) -> Iterator[Symptom]:
         validation = history.series("val_loss").finite()
         dropped = any("dropout" in kind.lower() for _, kind in mode_layers(history))
-        if (
-            len(validation) < self.min_evaluations
-            or stand.adversarial
-            or dropped
-            or not math.isfinite(stand.baseline)
-        ):
+        mean = (history.facts.get("loss_args") or {}).get("reduction", "mean") == "mean"
+        if len(validation) < self.min_evaluations or dropped or not mean or not math.isfinite(stand.baseline):
             return
         trained = curves.at_steps(history.series("loss").finite(), validation)
         if len(trained) != len(validation) or not (trained > 0).all():
