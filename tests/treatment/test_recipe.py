@@ -208,3 +208,15 @@ def test_missing_and_far_out_inputs_are_cleaned_and_listed() -> None:
     treated = RecipeProgram(made).attempt(Prescription([Edit("scale-inputs")]))
     assert treated.metric > 0.6
     assert "not finite in features 0 (1)" in " ".join(treated.notes)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_the_model_handed_over_takes_raw_inputs(isolate: bool) -> None:
+    raw = 1000 * X
+    program = RecipeProgram(recipe(train=(raw, Y), val=(raw, Y), isolate=isolate, epochs=2))
+    treated = program.attempt(Prescription([Edit("scale-inputs")]))
+    model = program.hand_over(treated).eval()
+    with torch.no_grad():
+        share = float((model(raw).argmax(1) == Y).float().mean())
+    assert share == pytest.approx(treated.metric)
+    assert "akeso_inputs.centre" in model.state_dict()

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from akeso.errors import AkesoError, BadInput, Refused
 from akeso.torch.surgery import losses
 from akeso.torch.surgery.anatomy import examine_model
-from akeso.torch.surgery.inputs import scale_inputs, standardise_targets
+from akeso.torch.surgery.attachment import attach_front
+from akeso.torch.surgery.inputs import InputScaler, fit_scaler, standardise_targets
 from akeso.torch.surgery.operation import MODEL_REMEDIES, operate
 from akeso.torch.surgery.optimizers import adopt, scale_rates, successor
 from akeso.treatment.batches import Batches, TensorBatches
@@ -39,10 +40,24 @@ class Assembly:
     optimizer: torch.optim.Optimizer
     scheduler: Any = None
     restore: Callable[[Tensor], Tensor] | None = None
+    scaler: InputScaler | None = None
     clip: tuple[str, float] | None = None
     warm_up: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
     refused: list[tuple[Edit, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def prepared(self, inputs: Iterable[Any], place: torch.device) -> tuple[Any, ...]:
+        """A batch's inputs on the device, cleaned and scaled where that is prescribed."""
+        there = moved(inputs, place)
+        return there if self.scaler is None else (self.scaler(there[0]), *there[1:])
+
+    def hand_over(self) -> nn.Module:
+        """The model as the user gets it: one that takes raw inputs. Training it here is over then."""
+        if self.scaler is not None:
+            attach_front(self.model, "akeso_inputs", self.scaler)
+            self.scaler = None
+        return self.model
 
 
 def assemble(recipe: Recipe, prescription: Prescription, seed: int) -> Assembly:
@@ -67,8 +82,13 @@ def assemble(recipe: Recipe, prescription: Prescription, seed: int) -> Assembly:
         model, loss, train, recipe.batch_size, metric, task, loss, recipe.make_optimizer(model.parameters()),
         refused=refused, notes=notes,
     )  # fmt: skip
+    built.facts["task"] = task
+    if isinstance(anatomy.output, Tensor):
+        built.facts["classes"] = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
+        built.facts["output_activation"] = last
     _edit_data(built, prescription)
-    operation = operate(model, prescription, inputs, output_bias=_prior(built, anatomy.output))
+    example = built.prepared(inputs, recipe.place)
+    operation = operate(model, prescription, example, output_bias=_prior(built, anatomy.output))
     refused += operation.refused
     notes += operation.notes
     _edit_units(built, prescription)
@@ -137,7 +157,8 @@ def _edit_data(built: Assembly, prescription: Prescription) -> None:
         inputs, _ = built.train.everything(_FITTED_ON)
         if not isinstance(inputs, Tensor):
             raise Refused("inputs are no tensors")
-        found = scale_inputs(built.model, inputs.to(next(built.model.parameters()).device))
+        # The scaler works in front of the model until it is handed over, so that the watch sees what it makes.
+        built.scaler, found = fit_scaler(inputs.to(next(built.model.parameters()).device))
         return "inputs: " + "; ".join(found)
 
     _each(built, prescription, "set-batch-size", batch_size)

@@ -127,6 +127,20 @@ def _judge(name: str, output: Tensor, target: Tensor, threshold: float) -> float
     return max(-1.0, value) if value == value else -1.0
 
 
+def chance(metric: Metric, target: Tensor) -> float | None:
+    """The metric of the best constant prediction, for metrics where that is clear."""
+    if metric.function is not None or metric.name not in ("accuracy", "balanced_accuracy", "r2"):
+        return None
+    if metric.name == "r2":
+        return 0.0
+    if target.dim() > 1 and target.shape[1] > 1:
+        if not bool((target.sum(1) == 1).all()):
+            return None
+        target = target.argmax(1)
+    kinds, counts = torch.unique(target, return_counts=True)
+    return float(counts.max() / counts.sum()) if metric.name == "accuracy" else 1.0 / len(kinds)
+
+
 def decided(output: Tensor, target: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Predicted and true classes side by side."""
     finite = torch.isfinite(output).reshape(len(output), -1).all(1)

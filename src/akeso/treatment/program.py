@@ -18,8 +18,9 @@ class Attempt:
 
     ``steps`` is the step that was reached, ``spent`` the steps that were run for it: fewer where an earlier
     attempt with the same prescription and seed was continued. ``metric`` is the last held-out value (the
-    value of the weights handed back), ``curve`` every one known, by step. ``whole`` says that the run came to
-    its planned end, ``failed`` why it did not where that was not asked for (a crash, a kill, a time limit).
+    value of the weights handed back), ``curve`` every one known, by step, ``chance`` that of the best constant
+    prediction where it is clear. ``whole`` says that the run came to its planned end, ``failed`` why it did not
+    where that was not asked for (a crash, a kill, a time limit).
     """
 
     prescription: Prescription
@@ -39,6 +40,7 @@ class Attempt:
     planned_steps: int | None = None
     spent: int = -1
     model: Any = None
+    chance: float | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -89,6 +91,10 @@ class Program(ABC):
     @abstractmethod
     def planned_steps(self) -> int | None:
         """The optimizer steps of one plain training, where they are known."""
+
+    def hand_over(self, attempt: Attempt) -> Any:
+        """The model of an attempt as the user gets it; the attempt is not gone on with after that."""
+        return attempt.model
 
     @property
     def resumable(self) -> bool:

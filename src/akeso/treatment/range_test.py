@@ -41,7 +41,7 @@ def find_rate(built: Assembly, place: torch.device, low: float, high: float, ste
             batches = built.train.epoch(built.batch_size, generator)
             inputs, target = next(batches)
         optimizer.zero_grad()
-        loss = twin.loss(twin.model(*moved(inputs, place)), moved((target,), place)[0])
+        loss = twin.loss(twin.model(*twin.prepared(inputs, place)), moved((target,), place)[0])
         loss.backward()
         if built.clip is not None:
             clip(twin.model.parameters(), *built.clip)

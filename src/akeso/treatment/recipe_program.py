@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
+
+import torch
 
 from akeso.treatment.alarm import alarm
-from akeso.treatment.assembly import SUPPORTED
+from akeso.treatment.assembly import SUPPORTED, assemble
 from akeso.treatment.isolation import attempt_in_child
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program
@@ -107,6 +110,7 @@ class RecipeProgram(Program):
             planned_steps=training.planned,
             spent=training.step + training.extra_steps - before,
             model=built.model,
+            chance=training.chance,
             notes=tuple(built.notes),
         )
 
@@ -115,6 +119,18 @@ class RecipeProgram(Program):
         while len(self._trainings) > _KEPT:
             oldest = next(iter(self._trainings))
             self._trainings.pop(oldest).close()
+
+    def hand_over(self, attempt: Attempt) -> Any:
+        training = self._trainings.pop((attempt.prescription, attempt.seed), None)
+        if training is not None:
+            training.close()
+            return training.built.hand_over()
+        if attempt.model is None or not attempt.prescription.of("scale-inputs"):
+            return attempt.model
+        with torch.random.fork_rng(devices=[]):
+            built = assemble(self.recipe, attempt.prescription, attempt.seed)
+        built.model.load_state_dict(attempt.model.state_dict())
+        return built.hand_over()
 
     def close(self) -> None:
         """Let go of every training."""

@@ -17,6 +17,7 @@ from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.torch.surgery.optimizers import clip, scale_rates
 from akeso.treatment.assembly import Assembly, assemble, moved
+from akeso.treatment.metrics import chance
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.range_test import find_rate
 from akeso.treatment.recipe import Recipe
@@ -78,6 +79,7 @@ class Training:
         self.curve: list[tuple[int, float]] = []
         self.val_losses: list[tuple[int, float]] = []
         self.broken = ""
+        self.chance: float | None = None
         self._generator = torch.Generator().manual_seed(seed)
         self._randomness = Randomness(seed)
         with self._randomness:
@@ -160,7 +162,7 @@ class Training:
                         scale_rates(built.optimizer, factor=float(back.values.get("factor", 1.0)))
                         skip_from = -1
                     continue
-                self._one(moved(inputs, place), moved((target,), place)[0])
+                self._one(built.prepared(inputs, place), moved((target,), place)[0])
                 if self.step % self._every == 0:
                     self._evaluate()
                     if self._hopelessly_broken():
@@ -212,7 +214,7 @@ class Training:
         with torch.no_grad():
             for inputs, target in self.recipe._val.epoch(max(256, built.batch_size), None):
                 truth = moved((target,), place)[0]
-                output = model(*moved(inputs, place))
+                output = model(*built.prepared(inputs, place))
                 total += float(built.loss(output, truth)) * len(truth)
                 count += len(truth)
                 outputs.append(output)
@@ -221,6 +223,7 @@ class Training:
             if built.restore is not None:
                 whole = built.restore(whole)
             value = built.metric(whole, truth, built.original_loss)
+            self.chance = chance(built.metric, truth) if self.chance is None else self.chance
         model.train()
         self.curve.append((self.step, value))
         self.val_losses.append((self.step, total / max(1, count)))
@@ -242,8 +245,7 @@ class _Watched:
         self._taps = TAPS
         self._taps.remove(self._watch._probe)
         self._finished = False
-        if size is not None:
-            self._watch.history.facts.setdefault("dataset_size", size)
+        self._known = {**built.facts, **({} if size is None else {"dataset_size": size})}
 
     def __enter__(self) -> None:
         if not self._finished:
@@ -255,7 +257,12 @@ class _Watched:
 
     @property
     def history(self) -> History:
-        return self._watch.history
+        history = self._watch.history
+        for name, value in self._known.items():
+            # A loss of the user's own hides from the watch what the recipe knows.
+            if history.facts.get(name) in (None, "unknown", "custom"):
+                history.facts[name] = value
+        return history
 
     @property
     def diagnoses(self) -> tuple[Diagnosis, ...]:

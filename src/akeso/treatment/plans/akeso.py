@@ -32,6 +32,8 @@ CERTAIN = frozenset(
         "abnormal-data",
     }
 )
+#: What to look for when nothing was learnt and nothing was found.
+SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
 
@@ -51,7 +53,7 @@ class AkesoPlan(Plan):
     def _run(self, ledger: Ledger) -> Outcome:
         untreated = _until_sick(ledger)
         sick = serious(untreated)
-        if _reached(ledger, untreated) or (untreated.whole and not sick):
+        if _reached(ledger, untreated) or (untreated.whole and not sick and not learnt_nothing(untreated)):
             return ledger.close(untreated, "healthy")
         options = self._options(ledger, untreated)
         if ledger.wishes.dry_run:
@@ -66,7 +68,13 @@ class AkesoPlan(Plan):
 
     def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
         found = candidates(untreated.history, treatable(untreated.diagnoses))
-        return list(_allowed(ledger, found, Prescription()))
+        if learnt_nothing(untreated):
+            # Whatever is named, the held-out metric says that nothing was learnt: what is compared with what,
+            # and at which rate, comes first among the usual reasons.
+            found += candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+        kept = list(_allowed(ledger, found, Prescription()))
+        cures = [option.prescription for option in kept]
+        return [option for number, option in enumerate(kept) if option.prescription not in cures[:number]]
 
     def _race(self, ledger: Ledger, untreated: Attempt, options: list[Candidate]) -> list[Attempt]:
         """Candidates in order of promise, tried up to a first and, for the best two, a second rung."""
@@ -161,7 +169,7 @@ def _until_sick(ledger: Ledger) -> Attempt:
     for share in CHECKPOINTS:
         steps = None if share == 1.0 else max(FEWEST_STEPS // 2, round(share * planned))
         attempt = ledger.attempt(Prescription(), max_steps=steps)
-        if attempt.whole or attempt.failed or serious(attempt):
+        if attempt.whole or attempt.failed or serious(attempt) or (share >= 0.5 and learnt_nothing(attempt)):
             return attempt
     assert attempt is not None
     return attempt
@@ -175,6 +183,18 @@ def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
         if (found.severity == "error" and found.confidence >= 0.5)
         or (attempt.whole and found.confidence >= 0.5)
     )
+
+
+def learnt_nothing(attempt: Attempt) -> bool:
+    """Whether the held-out metric is no better than that of a constant prediction."""
+    if attempt.chance is None or attempt.metric is None:
+        return False
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    return attempt.score <= sign * attempt.chance + margin(attempt) / 2
+
+
+def _suspicion(problem: str) -> Diagnosis:
+    return Diagnosis(problem, "error", 0.0, "", 0, {}, (), (), "")
 
 
 def _allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> Iterable[Candidate]:

@@ -100,7 +100,7 @@ class Ledger:
             prescription=made_edits(best),
             attempts=tried,
             cost=Cost(self._steps / self.planned, time.perf_counter() - self._began),
-            model=best.model,
+            model=self.program.hand_over(best),
             weights=best.weights,
             remaining=treatable(best.diagnoses) if best.prescription else (),
             refused=tuple(refused.items()),
