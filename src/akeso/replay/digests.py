@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.replay.keys import numbers
 
 _BLOCK = 1 << 16

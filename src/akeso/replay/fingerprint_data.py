@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.replay import digests
 
 _WHOLE = 64 << 20

@@ -76,7 +76,7 @@ def sounding() -> str:
     Ten times cheaper than :func:`digest`, and it moves the generators: for places where they are seeded anew
     right afterwards, or where every run draws alike.
     """
-    word = torch.empty((), dtype=torch.int64).random_().item()
+    word = torch.randint(1 << 62, (), dtype=torch.int64).item()
     drawn = f"{random.getrandbits(64)} {np.random.random_sample()!r} {word}"
     # A CUDA generator lives on the host: its seed and offset are read without touching the device.
     for generator in cuda_generators():
@@ -115,8 +115,14 @@ def restore_private(generator: Private, state: Any) -> None:
 def seed_private(generator: Private, under: int) -> None:
     """Seed one private generator from a key, in place."""
     if isinstance(generator, np.random.Generator):
-        kind: Any = type(generator.bit_generator)
-        generator.bit_generator.state = kind(under).state
+        source: Any = generator.bit_generator
+        if type(source) is np.random.PCG64:
+            # The usual kind, five times quicker than through a seed sequence: its two numbers, the second odd.
+            high, low = mix(under), mix(under ^ 0xA5A5A5A5)
+            state: Any = {"state": high << 64 | low, "inc": (mix(high) << 64 | mix(low)) | 1}
+            source.state = {"bit_generator": "PCG64", "state": state, "has_uint32": 0, "uinteger": 0}
+        else:
+            source.state = type(source)(under).state
     elif isinstance(generator, np.random.RandomState):
         generator.seed(mix(under) >> 32)
     elif isinstance(generator, random.Random):

@@ -54,8 +54,7 @@ class StepRecord:
 
     def line(self) -> dict[str, Any]:
         """Return the fields that are known, for the journal."""
-        names = (field.name for field in fields(self))
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,16 @@ def _word(text: str) -> int:
 
 def key(seed: int, *parts: int | str) -> int:
     """Derive 64 bits from a seed and the parts of an address; order and kind of the parts matter."""
-    state = mix(seed & _MASK)
+    return extend(mix(seed & _MASK), *parts)
+
+
+def extend(under: int, *parts: int | str) -> int:
+    """Go on from a key: ``extend(key(seed, a), b)`` is ``key(seed, a, b)``, and cheaper when a stays the "
+    "same."""
     for part in parts:
-        # Words and numbers are told apart by the constant, so that "3" and 3 are different places.
-        state = mix(state ^ (_word(part) if isinstance(part, str) else mix(part & _MASK)))
-    return state
+        # Words go through a hash and numbers through the mixer, so that "3" and 3 are different places.
+        under = mix(under ^ (_word(part) if isinstance(part, str) else mix(part & _MASK)))
+    return under
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

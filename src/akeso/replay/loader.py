@@ -17,11 +17,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
 
 from akeso.errors import BadInput
 from akeso.replay import generators
-from akeso.replay.keys import key, mix
+from akeso.replay.keys import extend, key, mix
 from akeso.replay.sampler import Address, Addresses, Order
 
 _GLOBALS = ("python", "numpy", "torch")
@@ -60,6 +67,7 @@ class KeyedDataset(Dataset[Any]):
         # Exactly this type draws nothing; a subclass may.
         self._still = type(dataset) is TensorDataset and transform is None
         self._owner = 0
+        self._epoch = (-1, 0)
         self._moving: set[str] = set(_GLOBALS)
         self._watched = False
         self._private: list[generators.Private] = []
@@ -80,12 +88,25 @@ class KeyedDataset(Dataset[Any]):
             self._private = [private for _, private in found]
             self._joining = [private for _, private in generators.find(self.collate)]
         samples = [self.dataset[index] for index in indices] if self._still else self._read(epoch, indices)
-        under = key(self.seed, "batch", epoch, batch)
-        for name in _GLOBALS:
-            _seed(name, under)
-        for number, private in enumerate(self._joining):
-            generators.seed_private(private, key(under, "private", number))
+        if self.collate is not None and self.collate not in (default_collate, default_convert):
+            # A user's own way of putting batches together may draw (masks, mixtures): per batch, not per
+            # sample.
+            under = key(self.seed, "batch", epoch, batch)
+            for name in _GLOBALS:
+                _seed(name, under)
+            for number, private in enumerate(self._joining):
+                generators.seed_private(private, extend(under, number))
         return samples
+
+    def batch(self, address: Address, batched: bool) -> Any:
+        """Read and put together one batch in this process, as a loader without workers does."""
+        if batched and self._still and self.collate in (None, default_collate):
+            # The same bits as reading samples and stacking them, in one go.
+            indices = torch.tensor(address[2])
+            return [tensor[indices] for tensor in self.dataset.tensors]
+        if not batched:
+            return (self.collate or default_convert)(self[address])
+        return (self.collate or default_collate)(self.__getitems__(address))
 
     def _read(self, epoch: int, indices: list[Any]) -> list[Any]:
         if not self._watched:
@@ -104,15 +125,17 @@ class KeyedDataset(Dataset[Any]):
         return samples
 
     def _key(self, epoch: int, index: Any) -> int:
-        number = index if isinstance(index, int) else key(self.seed, str(index))
-        return generators.sample_key(self.seed, epoch, number)
+        """Return ``generators.sample_key``; the part that is the same for a whole epoch is kept."""
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, key(self.seed, "sample", epoch))
+        return extend(self._epoch[1], index if isinstance(index, int) else str(index))
 
     def _sample(self, epoch: int, index: Any, names: Any, watch: bool = False) -> Any:
         under = self._key(epoch, index)
         for name in names:
             _seed(name, under)
         for number, private in enumerate(self._private):
-            generators.seed_private(private, key(under, "private", number))
+            generators.seed_private(private, extend(under, number))
         sample = self.dataset[index]
         if self.transform is not None:
             sample = self.transform(sample)
@@ -154,7 +177,7 @@ class KeyedLoader:
         check_dataset(loading.dataset)
         self.order, self.loading = order, loading
         self._addresses = Addresses(order)
-        keyed = KeyedDataset(loading.dataset, seed, loading.transform, loading.collate)
+        self._keyed = keyed = KeyedDataset(loading.dataset, seed, loading.transform, loading.collate)
         options: dict[str, Any] = dict(loading.more)
         if loading.workers:
             options["persistent_workers"] = True
@@ -174,6 +197,10 @@ class KeyedLoader:
     def read(self, epoch: int, batch: int, stop_epoch: int) -> Iterator[Batch]:
         """Yield the batches from one place up to the start of an epoch."""
         self._addresses.start, self._addresses.stop_epoch = (epoch, batch), stop_epoch
+        if not self.loading.workers and not self.loading.pin_memory:
+            for address, last in self._addresses.walk():
+                yield Batch(*address, self._keyed.batch(address, self.loading.batched), last)
+            return
         try:
             source = iter(self._loader)
         except (TypeError, AttributeError, OSError) as error:

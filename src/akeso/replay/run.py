@@ -13,11 +13,12 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import torch
+
 from akeso.errors import BadInput, Refused
 from akeso.replay import fingerprint, fingerprint_data, generators, run_folder, snapshot
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.journal import read as read_journal
-from akeso.replay.keys import key
+from akeso.replay.keys import extend, key
 from akeso.replay.loader import Batch, KeyedLoader, Loading, check_dataset
 from akeso.replay.loader_own import is_loader, take_over
 from akeso.replay.lock import FolderLock
@@ -83,6 +84,7 @@ class Run:
         self._hooks: list[Any] = []
         self._loaders: dict[str, tuple[int, KeyedLoader]] = {}
         self._looks = 0
+        self._step_keys: dict[str, int] = {}
         self._mismatches_said = 0
         self._said: set[str] = set()
         self._spent = 0.0
@@ -231,6 +233,7 @@ class Run:
         loader = self._loader(
             name, data, batch_size, workers, shuffle, transform, collate_fn, drop_last, pin_memory
         )
+        self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, epochs)
         whole = epochs > 1
         first = stop - epochs
@@ -248,6 +251,7 @@ class Run:
             loading = Loading(range(count), batched=False)
             order = KeyedOrder(count, 1, seed=self.seed, shuffle=False)
             self._loaders[name] = (-count, KeyedLoader(loading, order, self.seed))
+        self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, 1)
         self._last_start = batch
         return BatchStream(self, name, self._loaders[name][1], (epoch, batch), stop, True)
@@ -335,7 +339,7 @@ class Run:
         start = perf_counter()
         self._epoch, self._batch = batch.epoch, batch.number
         self._samples += batch.indices
-        generators.seed_all(key(self.seed, "step", loop, batch.epoch, batch.number))
+        generators.seed_all(extend(self._step_keys[loop], batch.epoch, batch.number))
         self._spent += perf_counter() - start
 
     def _enter_epoch(self, loop: str, epoch: int) -> None:

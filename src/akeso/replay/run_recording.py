@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.replay import digests, generators
 from akeso.replay.digests import Digest
 from akeso.replay.journal import ReplayJournal, StepRecord

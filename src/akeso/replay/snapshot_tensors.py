@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.errors import BadInput
 
 _NAMES = {

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.errors import BadInput
 
 Tree = Any

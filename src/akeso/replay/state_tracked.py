@@ -25,8 +25,8 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from akeso.errors import BadInput
 from akeso.replay import digests, generators
 from akeso.replay.state import pack

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+
 from akeso.errors import BadInput, Refused
 from akeso.replay import generators
 from akeso.replay.state import pack
