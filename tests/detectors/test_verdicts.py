@@ -38,7 +38,7 @@ SICK = {
     "learning-rate-too-low": Sketch(update=lambda i: 1e-6, loss=falling(2.3, 2.2, 0.5), accuracy=flat(0.1)),
     "over-regularised": Sketch(facts={"dropout": {"net.1": 0.97}}, **CHANCE),
     "abnormal-data": Sketch(
-        run={"input_mean": 33.0, "input_std": 78.0}, loss=falling(60.0, 2.3, 20), accuracy=flat(0.12)
+        run={"input_mean": 33.0, "input_std": 78.0}, loss=falling(60.0, 2.3, 100), accuracy=flat(0.12)
     ),
     "class-imbalance": Sketch(
         loss=flat(0.2), baseline=0.2, accuracy=flat(0.95), facts={"classes": 2, "task": "binary"},
