@@ -7,9 +7,12 @@ and brings in neither torch nor any other framework.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# Type checkers take this name for true. Importing it from typing would cost more than all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from akeso import replay, search
     from akeso.diagnosis import Diagnosis
     from akeso.examination import examine

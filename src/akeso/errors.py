@@ -25,7 +25,9 @@ class MissingExtra(AkesoError, ImportError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'akeso[{extra}]'")
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed; run: pip install 'akeso[{extra}]'"
+        )
 
 
 class Refused(AkesoError):

@@ -189,6 +189,9 @@ class History:
             for scope in scopes:
                 series = self.series(signal, scope).until(step)
                 if series:
-                    part._columns.setdefault(signal, {})[scope] = (series.steps.tolist(), series.values.tolist())
+                    part._columns.setdefault(signal, {})[scope] = (
+                        series.steps.tolist(),
+                        series.values.tolist(),
+                    )
         part.steps = min(self.steps, step + 1)
         return part

@@ -80,7 +80,9 @@ _ALL: Final = (
     Signal("act_dead", "module", "share of units that were zero for every sample seen in the last windows"),
     Signal("act_saturated", "module", "share of entries on the flat parts of a bounded activation"),
     Signal("act_nonfinite", "module", "share of output entries that are NaN or infinite"),
-    Signal("act_sample_std", "module", "standard deviation over samples over the root mean square: 0 = all alike"),
+    Signal(
+        "act_sample_std", "module", "standard deviation over samples over the root mean square: 0 = all alike"
+    ),
 )
 
 #: Every signal by name.

@@ -11,21 +11,16 @@ from akeso.errors import BadInput
 from akeso.script.request import RunRequest
 
 
-class Share(click.ParamType[float]):
-    """A share of something: ``0.01`` or ``1%``."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a number over 0 and up to 1."""
-        text = str(value).strip()
-        try:
-            share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-        except ValueError:
-            self.fail(f"{value!r} is no share; give 0.01 or 1%", param, ctx)
-        if not 0 < share <= 1:
-            self.fail(f"{value!r} is not over 0 and up to 1 (100%)", param, ctx)
-        return share
+def _share(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """A share of something, ``0.01`` or ``1%``, as a number over 0 and up to 1."""
+    text = value.strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no share; give 0.01 or 1%", ctx, param) from None
+    if not 0 < share <= 1:
+        raise click.BadParameter(f"{value!r} is not over 0 and up to 1 (100%)", ctx, param)
+    return share
 
 
 @click.command(
@@ -43,7 +38,8 @@ class Share(click.ParamType[float]):
 )
 @click.option(
     "--budget",
-    type=Share(),
+    metavar="SHARE",
+    callback=_share,
     default="1%",
     show_default=True,
     help="Share of the time that watching may take.",

@@ -92,6 +92,11 @@ class Watch:
     ) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        from akeso.report import RunReport, run_document
+
+        return RunReport(run_document(self.history, self.examination, self.overhead))._repr_html_()
+
     def __repr__(self) -> str:
         return f"<akeso watch: {self.steps} steps, {self.overhead:.1%} overhead>"
 
