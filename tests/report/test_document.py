@@ -80,6 +80,23 @@ def test_remarks_alone_are_healthy() -> None:
     assert run_document(history(), Examination((REMARK,), ()), 0.0)["status"] == "healthy"
 
 
+def test_a_watch_shows_itself_in_notebooks() -> None:
+    import torch
+
+    import akeso
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 3)).pow(2).mean().backward()
+            optimizer.step()
+    html = watch._repr_html_()
+    assert html.startswith('<div class="akeso">')
+    assert "3 steps" in html
+
+
 def test_a_report_shows_itself_in_notebooks_and_as_text() -> None:
     report = RunReport(run_document(history(), Examination((ROOT, EFFECT, REMARK), ("<b>",)), 0.01))
     html = report._repr_html_()

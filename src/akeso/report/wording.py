@@ -130,7 +130,7 @@ def _figures(document: Mapping[str, Any]) -> str:
 
 
 def _closing(document: Mapping[str, Any]) -> str:
-    parts = []
+    parts = [str(document["stopped"])] if document.get("stopped") else []
     if document["steps"]:
         parts.append(f"watching took {document['overhead']:.1%} of the time")
     if document.get("run"):

@@ -121,16 +121,23 @@ class PrintedMetrics:
 
     def __init__(self) -> None:
         self._values: dict[str, list[tuple[int, float]]] = {}
+        self._heard = 0
+        self._worth_telling = 4
 
-    def hear(self, line: str, step: int) -> None:
-        """Take in one printed line."""
+    def hear(self, line: str, step: int) -> bool:
+        """Take in one printed line; whether so much is new that it is worth recording."""
         for label, value in printed_metrics(line):
+            self._heard += 1
             if label not in self._values and len(self._values) >= self.LABELS:
                 continue
             values = self._values.setdefault(label, [])
             values.append((step, value))
             if len(values) > self.VALUES:
                 del values[1::2]
+        if self._heard < self._worth_telling:
+            return False
+        self._worth_telling = 2 * self._heard
+        return True
 
     def as_fact(self) -> dict[str, list[list[float]]]:
         """Step and value of each metric; shares printed as percentages without a sign are scaled."""

@@ -87,6 +87,8 @@ class Session:
                 say=self._voice.say,
                 rank=self._rank,
             )
+            if request.higher_is_better is not None:
+                self._watch.record.fact("metric_higher_is_better", request.higher_is_better)
         except Exception as error:
             self._trouble = f"watching could not be started: {type(error).__name__}: {error}"
             self._voice.say(f"{self._trouble}; the script runs unwatched")
@@ -108,8 +110,8 @@ class Session:
         if self._request.metric is not None:
             for value in self._request.metric.values(line):
                 watch.record.readings(step, {"metric": {"": value}})
-        elif whole:
-            self._printed.hear(line, step)
+        elif whole and self._printed.hear(line, step):
+            watch.record.fact("printed_metrics", self._printed.as_fact())
 
     def _prepare_determinism(self) -> None:
         if sys.flags.hash_randomization and os.environ.get("PYTHONHASHSEED", "random") == "random":
@@ -158,8 +160,6 @@ class Session:
         printed = self._printed.as_fact()
         if printed:
             watch.record.fact("printed_metrics", printed)
-        if self._request.higher_is_better is not None:
-            watch.record.fact("metric_higher_is_better", self._request.higher_is_better)
         watch.close()
         return watch.history, watch.overhead
 
