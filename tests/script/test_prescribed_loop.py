@@ -6,6 +6,7 @@ import runpy
 
 import pytest
 import torch
+
 from tests.script.prescribed_help import CIRCLE, edit, perform
 
 SOURCE = (

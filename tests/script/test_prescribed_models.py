@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from tests.script.prescribed_help import CIRCLE, edit, perform
 from torch import nn
+
+from tests.script.prescribed_help import CIRCLE, edit, perform
 
 TRAIN = """
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -60,7 +61,7 @@ def test_modules_are_exchanged_and_weights_drawn_anew(tmp_path):
 
 def test_functions_and_methods_are_exchanged(tmp_path):
     plain = perform(tmp_path, FUNCTIONS)
-    assert all((0 < value).all() for value in plain["hidden"])
+    assert all((value > 0).all() for value in plain["hidden"])
     done = perform(tmp_path, FUNCTIONS, edit("substitute-activation", "hidden", from_="Sigmoid", to="Tanh"))
     last = done["hidden"][-3:]
     assert all((value < 0).any() for value in last)

@@ -29,6 +29,7 @@ from akeso.script.prescribed.parts.losses import Losses
 from akeso.script.prescribed.patching import patched, wrap_constructors
 from akeso.script.prescribed.places import Place, caller
 from akeso.script.prescribed.survey import OUTSIDE, Key, Survey
+from akeso.script.prescribed.unseen import unseen
 
 _PATIENCE = 3  # optimizer steps after which an edit that has had no effect is given up
 _GRACE = 50  # steps a truncated run may go on where no beginning of a training step is seen
@@ -179,7 +180,7 @@ class Operation:
     def treat(self, module: nn.Module, case: Case) -> None:
         """Make the edits of the model itself."""
         case.treated = True
-        with self.quietly():
+        with self.quietly(), unseen():
             for part in self._parts:
                 part.on_model(module, case)
 
@@ -285,6 +286,13 @@ class Operation:
         stack.callback(register_optimizer_step_post_hook(self._after_step).remove)
         for name in LOSSES:
             stack.enter_context(patched(F, name, self._loss))
+        if self.ledger.one("fix-broadcast") is not None:
+            for owner, names in (
+                (torch.Tensor, ("__sub__", "__rsub__", "sub", "subtract")),
+                (torch, ("sub", "subtract")),
+            ):
+                for name in names:
+                    stack.enter_context(patched(owner, name, self._losses.subtract))
         if self.ledger.prescription:
             self.survey.finish([])  # the untreated run has one already
         if self._handlers or not self.survey.closed:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from akeso.errors import Refused
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
+from akeso.torch.quiet import quiet
 from akeso.torch.surgery.inputs import InputScaler, fit_scaler
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ class Inputs(Part):
             return args
         self._kind = type(model)
         self.ledger.mark(edit)
-        with self.operation.quietly(), torch.no_grad():
-            scaled = self._scaler.to(value.device)(value)
-        return (scaled, *args[1:])
+        return (self._scaler.to(value.device).forward(value), *args[1:])
 
     def _learn(self, value: Tensor) -> None:
         known = sum(map(len, self._batches))
@@ -70,7 +69,7 @@ class Inputs(Part):
         known += len(value)
         if known < 2 * self._fitted_on and known < _ENOUGH:
             return
-        with self.operation.quietly():
+        with quiet():
             self._scaler, notes = fit_scaler(torch.cat(self._batches) if self._alike() else value)
         self._fitted_on = known
         self.ledger.facts["input_scale"] = {

@@ -14,12 +14,14 @@ from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.loss_changes import WITH_SCORES, Call, Counts, substituted
-from akeso.script.prescribed.part import Handler, Part
+from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.parts.models import by_the_loss
 from akeso.script.prescribed.parts.outputs import scores_behind
 from akeso.script.prescribed.parts.targets import VALUE_LOSSES, Targets
 from akeso.script.prescribed.places import caller
 from akeso.script.prescribed.targets_of import known_targets
+from akeso.script.prescribed.unseen import unseen
+from akeso.torch.quiet import quiet
 from akeso.torch.surgery.operation import operate
 
 if TYPE_CHECKING:
@@ -49,12 +51,6 @@ class Losses(Part):
         self.evaluations: list[tuple[int, float]] = []  # step, mean loss in the script's measure
         self._phase: list[tuple[float, int]] = []
         operation.on_training.append(self._end_phase)
-
-    def handlers(self) -> dict[str, Handler]:
-        """Subtraction, where shapes are to be mended."""
-        if self.ledger.one("fix-broadcast") is None:
-            return {}
-        return dict.fromkeys(("sub", "__sub__", "subtract", "rsub", "__rsub__"), self._subtract)
 
     def on_output(self, model: Any, output: Any, *, training: bool) -> Any:
         """Outputs go through the units of the targets."""
@@ -104,7 +100,7 @@ class Losses(Part):
         if changed.substituted:
             own = result
         elif changed is not call:
-            with torch._C.DisableTorchFunction():
+            with quiet():
                 own = call()
         else:
             own = result
@@ -173,7 +169,7 @@ class Losses(Part):
         self.ledger.mark(edit)
         return call.with_(target=target.reshape(prediction.shape))
 
-    def _subtract(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def subtract(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A loss written by hand: a column minus a row of equal size would give a square."""
         edit = self.ledger.one("fix-broadcast")
         if edit is not None and len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
@@ -198,7 +194,8 @@ class Losses(Part):
             return
         for model in reversed(self.operation.models):
             args, kwargs = self.operation.example(model)
-            done = operate(model, [edit], args, kwargs, output_bias=self._bias)
+            with self.operation.quietly(), unseen():
+                done = operate(model, [edit], args, kwargs, output_bias=self._bias)
             if not done.refused:
                 self.ledger.mark(edit)
                 return
@@ -207,7 +204,7 @@ class Losses(Part):
 
 def _valued(loss: Tensor, plain: Call) -> Tensor:
     """The loss with its gradient, but the value of the plain call, which is what the script reports."""
-    with torch.no_grad(), torch._C.DisableTorchFunction():
+    with quiet():
         value = plain()
     if not isinstance(value, Tensor) or value.shape != loss.shape or not bool(torch.isfinite(value).all()):
         return loss

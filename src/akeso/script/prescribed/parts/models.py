@@ -84,6 +84,8 @@ class Models(Part):
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Optimizers made before the first forward pass have all they need by now."""
+        if self.operation.steps > 2:
+            return
         for model in self.operation.models:
             if case_of(model).new or self.ledger.one("add-to-optimizer") is not None:
                 self._enrol_with(model, optimizer)

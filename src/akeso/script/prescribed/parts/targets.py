@@ -12,6 +12,7 @@ from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.targets_of import known_targets
+from akeso.torch.quiet import quiet
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
@@ -57,7 +58,7 @@ class Targets:
         assert self._mean is not None
         assert self._spread is not None
         mean, spread = self._mean.to(prediction), self._spread.to(prediction)
-        with torch.no_grad():
+        with quiet():
             value = function(**{**arguments, "input": prediction.detach(), "target": target})
         standard = {**arguments, "input": (prediction - mean) / spread, "target": (target - mean) / spread}
         return function(**standard), value
