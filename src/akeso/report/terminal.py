@@ -138,6 +138,8 @@ def _finding_parts(finding: Finding) -> list[RenderableType]:
 
 
 def _line(finding: Finding, detail: bool = False) -> RenderableType:
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
     line = Text.assemble(
@@ -145,7 +147,7 @@ def _line(finding: Finding, detail: bool = False) -> RenderableType:
         (finding.title, _STYLES[finding.severity]),
         (f"  {finding.where}", "dim"),
     )
-    return Text.assemble(line, "\n  ", finding.sentence) if detail else line
+    return Group(line, Padding(Text(finding.sentence), (0, 0, 0, 2))) if detail else line
 
 
 def _hanging(label: str, text: str, style: str) -> RenderableType:
@@ -154,7 +156,7 @@ def _hanging(label: str, text: str, style: str) -> RenderableType:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", no_wrap=True, min_width=8)
     table.add_column(style=style, overflow="fold")
     table.add_row(label, Text(text))
     return table
