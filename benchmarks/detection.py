@@ -227,7 +227,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if failed else 0
 
     with ProcessPoolExecutor(options.jobs) as pool:
-        found = pool.map(partial(judge, options.journals), *zip(*wanted, strict=False), chunksize=4)
+        found = pool.map(
+            partial(judge, options.journals, not options.no_rivals), *zip(*wanted, strict=False), chunksize=4
+        )
         runs = [run for run in found if run is not None]
     results = {}
     for half, part in (

@@ -18,16 +18,6 @@ def _ce(model, pairs, opt, batch, epochs) -> Parts:  # type: ignore[no-untyped-d
     return Parts(model, *pairs, nn.CrossEntropyLoss(), opt, batch, epochs)
 
 
-@sick("circle-relu-20x5", _P, dataset="circle", style="loader", also=_INIT)
-def _(fixed: bool) -> Parts:
-    def model() -> nn.Module:
-        net = m.mlp([2] + [5] * 20 + [1], nn.SELU if fixed else nn.ReLU)
-        return m.initialised(net, m.lecun if fixed else m.he)
-
-    pairs = sets.binary(sets.circle())
-    return Parts(model, *pairs, nn.BCEWithLogitsLoss(), m.adam(3e-3), 70, 80, threshold=0.0)
-
-
 @sick("circle-relu-negative-bias", _P, dataset="circle", style="slices", also=_INIT)
 def _(fixed: bool) -> Parts:
     def model() -> nn.Module:

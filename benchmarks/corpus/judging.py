@@ -46,7 +46,7 @@ class Run:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
 
-def judge(journals: Path, name: str, seed: int) -> Run | None:
+def judge(journals: Path, rivals: bool, name: str, seed: int) -> Run | None:
     """Judge one recorded run; nothing when there is no record of it."""
     result = finished(journals, name, seed)
     if result is None:
@@ -56,9 +56,9 @@ def judge(journals: Path, name: str, seed: int) -> Run | None:
         warnings.simplefilter("ignore")
         history = read(folder(journals, name, seed)).history
         verdicts = {profile: _verdict(history, profile, which.names()) for profile in PROFILES}
-        if "training-doctor" in installed():
+        if rivals and "training-doctor" in installed():
             verdicts["training-doctor"] = _severe(doctor(history), ("warning", "critical"))
-    if "torchmortem" in result:
+    if rivals and "torchmortem" in result:
         verdicts["torchmortem"] = _severe(result["torchmortem"]["findings"], ("critical",))
     metric = result["metric"]
     wrong = which.sick and (metric is None or sick_that_time(which, metric))

@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
+
 from benchmarks.corpus.judging import Run, Verdict, judge
 from benchmarks.corpus.recording import finished, record_all
 from benchmarks.corpus.rivals import autopsied, installed
 from benchmarks.detection import figures, main, median_interval, wilson
-
-import torch
 
 
 def _run(name: str, problem: str | None, *said: str, at: float | None = None, recovered: bool = False) -> Run:
@@ -70,7 +70,7 @@ def test_a_case_is_recorded_in_its_own_process_and_judged(
     assert result is not None
     assert result["error"] is None
     assert result["metric"] > 0.75
-    run = judge(tmp_path, "well-blob-rprop", 0)
+    run = judge(tmp_path, False, "well-blob-rprop", 0)
     assert run is not None
     assert run.steps == 80
     assert not run.sick
