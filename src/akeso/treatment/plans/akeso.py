@@ -20,6 +20,8 @@ FIRST_RUNG, SECOND_RUNG = 0.1, 0.3
 #: A comparison after fewer steps than this says nothing.
 FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
+#: Once a candidate works, this many more are held against it.
+OTHERS_AFTER_A_CURE = 2
 #: Problems with one right cure: where it works there is nothing to compare it with.
 CERTAIN = frozenset(
     {
@@ -81,6 +83,7 @@ class AkesoPlan(Plan):
         rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
         rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
+        cured = 0  # candidates seen since the first that works
         for position, option in enumerate(options[:MOST_CANDIDATES]):
             if ledger.room < rung + ledger.planned:
                 break
@@ -90,7 +93,9 @@ class AkesoPlan(Plan):
                 continue
             tried.append(attempt)
             certain = option.problem in CERTAIN and position < 2
-            if _cured(attempt, untreated) and (certain or attempt.score >= GOOD):
+            works = _cured(attempt, untreated)
+            cured += bool(cured) or works
+            if (works and (certain or attempt.score >= GOOD)) or cured > OTHERS_AFTER_A_CURE:
                 break
         ranked = sorted(tried, key=lambda attempt: -promise(attempt, untreated))
         return self._second_rung(ledger, untreated, ranked)
@@ -125,6 +130,9 @@ class AkesoPlan(Plan):
                 return None
             if share < 1.0:
                 current = self._combine(ledger, untreated, current)
+            if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
+                ledger.judge(current, "rejected: half of the training has brought nothing")
+                return None
         before = ledger.untreated or untreated
         if not before.whole and not _out_of_reach(before, current):
             if ledger.room < ledger.planned - before.steps:

@@ -87,6 +87,12 @@ class Ledger:
         if best.prescription and self.untreated is not None:
             whole = "whole" if first.whole else "ended early as hopeless"
             self.judge(first, f"the untreated run, {whole}")
+        for key, (attempt, verdict) in self._entries.items():
+            if verdict == "tried":
+                self._entries[key] = (
+                    attempt,
+                    f"rejected: less promising than {best.prescription.describe()}",
+                )
         tried = tuple(Tried(attempt, verdict) for attempt, verdict in self._entries.values())
         refused: dict[Edit, str] = {edit: why for attempt in self.attempts for edit, why in attempt.refused}
         return Outcome(
