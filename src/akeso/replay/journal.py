@@ -2,7 +2,8 @@
 
 Every line is a JSON object whose last field ``h`` is a hash of the line before it and of itself. A line cut
 short by a kill is recognised and dropped; a line changed, lost or put in later breaks the chain, and the
-place is named. Lines reach the operating system one by one, so that they outlive ``kill -9``.
+place is named. Lines are handed to the operating system as they are written, so that they outlive ``kill
+-9``.
 
 Kinds of line (field ``k``): ``begin`` (seed, fingerprint), ``step`` (a :class:`StepRecord`), ``snapshot``,
 ``resume`` (steps after the one it names are run again), ``mismatch``, ``note``, ``end``.

@@ -85,7 +85,7 @@ class Run:
         self._loaders: dict[str, tuple[int, KeyedLoader]] = {}
         self._looks = 0
         self._step_keys: dict[str, int] = {}
-        self._mismatches_said = 0
+        self._mismatch_said = False
         self._said: set[str] = set()
         self._spent = 0.0
         self._since = perf_counter()
@@ -262,24 +262,27 @@ class Run:
         if self._pending is not None:
             raise Refused(
                 f"the program came to a step before it reached {self._pending}, where the snapshot was "
-                "taken; the "
-                "loops are not those of the recorded run"
+                "taken; the loops are not those of the recorded run"
             )
         self.steps += 1
         self._recorder.end(
             self.steps, self._epoch, self._batch, self._samples, loss, self._whole.tracked.values()
         )
         self._samples = []
-        if len(self._recorder.mismatches) > self._mismatches_said:
-            self._mismatches_said = len(self._recorder.mismatches)
-            line = self.mismatches[-1]
-            self._say(f"what was run again differs from what the process before had written: {line}")
+        self._say_mismatch()
         self._recorder.begin(self.steps + 1)
         self._spent += perf_counter() - start
         if self._report is not None and self.steps >= self._orders.last:
             self._recorder.flush()
             self._report.write()
             raise SystemExit(0)
+
+    def _say_mismatch(self) -> None:
+        """Say the first step that came out differently, once; all of them are in the journal."""
+        if self._recorder.mismatches and not self._mismatch_said:
+            self._mismatch_said = True
+            line = self.mismatches[0]
+            self._say(f"what was run again differs from what the process before had written: {line}")
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the end of this iteration."""
@@ -310,10 +313,12 @@ class Run:
             if not self._writer.busy:
                 self._take_snapshot(at, frame, last)
         if last == "run" and self._journal is not None:
+            self._recorder.flush()
             self._journal.append("end", {"step": self.steps})
         self._spent += perf_counter() - start
 
     def _take_snapshot(self, at: Boundary, frame: FrameType, last: str) -> None:
+        self._recorder.flush()
         whole, holes = self._whole.capture(frame, last != "no")
         self._classify(holes)
         whole["about"] = {
@@ -432,6 +437,7 @@ class Run:
         self._closed = True
         atexit.unregister(self.close)
         self._recorder.flush()
+        self._say_mismatch()
         self._writer.wait()
         self._poll()
         for hook in self._hooks:

@@ -23,6 +23,8 @@ from akeso.replay.journal import ReplayJournal, StepRecord
 from akeso.replay.state_tracked import Tracked, TrackedModule, TrackedOptimizer
 
 _MOST = 1024
+_PATIENCE = 0.02
+"""Seconds for which records may wait to be written together: what a kill can cost of the journal."""
 
 
 class _Loss:
@@ -71,7 +73,8 @@ class Recorder:
         self._journal = journal
         self._expected = expected
         self._budget = budget
-        self._waiting: dict[str, Any] | None = None
+        self._waiting: list[dict[str, Any]] = []
+        self._written = perf_counter()
         self._gradient: list[Digest] = []
         self._cost = 0.0
         self._began = 0.0
@@ -119,7 +122,7 @@ class Recorder:
             "step": step,
             "epoch": epoch,
             "batch": batch,
-            "samples": _sample_digest(samples),
+            "samples": samples,
             "generators": generators.sounding(),
         }
         numbers = _Loss(_numbers(loss))
@@ -128,10 +131,10 @@ class Recorder:
             self._everything(fields, tracked)
             self._cost += perf_counter() - start
             self._adapt()
-        self.flush()
-        self._waiting = fields
-        if not numbers.waiting:
-            self.flush()
+        self._waiting.append(fields)
+        if self.full or start - self._written > _PATIENCE:
+            # What is still on its way from the device is left for the next time.
+            self.flush(keep=1 if numbers.waiting else 0)
 
     def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
         values: list[torch.Tensor] = []
@@ -170,12 +173,16 @@ class Recorder:
         # Up at once, down by halves: one quick step among slow ones should not bring the cost back.
         self.every = every if every >= self.every else self.every // 2
 
-    def flush(self) -> None:
-        """Write the record that was waiting for numbers from the device."""
-        if self._waiting is None:
-            return
-        fields, self._waiting = self._waiting, None
-        record = StepRecord(**{name: _resolved(value) for name, value in fields.items()})
+    def flush(self, keep: int = 0) -> None:
+        """Write the records that are waiting, all but the last few."""
+        count = len(self._waiting) - keep
+        ready, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._written = perf_counter()
+        for fields in ready:
+            fields["samples"] = _sample_digest(fields["samples"])
+            self._write(StepRecord(**{name: _resolved(value) for name, value in fields.items()}))
+
+    def _write(self, record: StepRecord) -> None:
         if self._journal is not None:
             self._journal.step(record)
         if self.records is not None:

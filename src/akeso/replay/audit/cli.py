@@ -15,9 +15,7 @@ from akeso.errors import AkesoError
 @click.option("--steps", default=8, show_default=True, help="Optimizer steps each run is given.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a source of nondeterminism is found.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option(
-    "--timeout", type=float, default=None, help="Seconds the script may take for one round of runs."
-)
+@click.option("--timeout", type=float, default=None, help="Seconds one run of the script may take.")
 @click.argument("script", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def audit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ from akeso.errors import BadInput
 from akeso.replay.audit.explain import (
     directory_source,
     entropy_source,
+    file_sources,
     hash_source,
     operation_source,
     setting_sources,
     unseeded_source,
 )
 from akeso.replay.audit.report import AuditReport, Source
-from akeso.replay.audit.trials import Trial, Trials
+from akeso.replay.audit.trials import RESULTS, Trial, Trials
 from akeso.replay.diff.operations import first_operation
 from akeso.replay.diff.recording import first_difference
 from akeso.replay.trace.entropy import Event
+from akeso.replay.trace.job import Launcher
 from akeso.replay.trace.operation import read_trace
 
 _MOST_CANDIDATES = 8
@@ -29,7 +32,12 @@ GLOBALS = ("python", "numpy", "torch")
 
 
 def audit_script(
-    script: Path, arguments: Sequence[str] = (), *, steps: int = 8, timeout: float | None = None
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    steps: int = 8,
+    timeout: float | None = None,
+    launcher: Launcher | None = None,
 ) -> AuditReport:
     """Run a script a few times, and report what makes its results differ from run to run.
 
@@ -37,14 +45,17 @@ def audit_script(
         script: The training script.
         arguments: Its arguments.
         steps: Optimizer steps each run is given.
-        timeout: Seconds one round of runs may take.
+        timeout: Seconds one run may take.
+        launcher: What runs the script, when several audits are to share it.
     """
     if not script.is_file():
         raise BadInput(f"there is no script {script}")
     if steps < 1:
         raise BadInput(f"an audit needs at least one step, not {steps}")
-    with tempfile.TemporaryDirectory(prefix="akeso-audit-") as folder:
-        return _Audit(Trials(script, arguments, Path(folder), steps, timeout), script).report()
+    with ExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="akeso-audit-")))
+        chosen = launcher or cleanup.enter_context(Launcher(timeout))
+        return _Audit(Trials(script, arguments, folder, steps, chosen), script).report()
 
 
 class _Audit:
@@ -55,12 +66,9 @@ class _Audit:
         self._notes: list[str] = []
 
     def report(self) -> AuditReport:
-        # One call: the runs share the time it takes to import torch.
-        tried = self._trials.attempt({}, {"hash_seed": "1"}, *_perturbations())
-        if tried[0] is None or tried[1] is None:
-            self._trials.run({})
-            raise BadInput("the script failed in one of two runs that differ in PYTHONHASHSEED alone")
-        first, second = tried[0], tried[1]
+        [first] = self._trials.run({})
+        [second] = self._trials.run({"hash_seed": "1"})
+        tried = self._trials.attempt(*_perturbations())
         steps = len(first.recording.steps)
         if steps == 0:
             self._notes.append("no optimizer step was seen, so there was nothing to compare")
@@ -72,8 +80,14 @@ class _Audit:
             if not repeats:
                 basis, changes = self._wavering(first)
             self._hashing(basis, changes, known=departure if repeats else None)
-        self._perturb(basis, changes, tried[2:] if basis is first else None)
+        self._perturb(basis, changes, tried if basis is first else None)
         self._sources += setting_sources(first)
+        if departure:
+            self._sources += file_sources(first)
+        else:
+            self._notes += [
+                f"{path} changed while the script was running" for path in first.status.changed_files
+            ]
         typing = tuple(first.status.typing)
         return AuditReport(
             script=str(self._script),
@@ -100,7 +114,8 @@ class _Audit:
             self._blame(one, rest, event, alone)
         for name in seeded:
             rest = {**held, "seeded": tuple(another for another in seeded if another != name)}
-            if alone or self._trials.run(rest)[0].departs(one):
+            [trial] = [None] if alone else self._trials.attempt(rest)
+            if alone or (trial is not None and trial.departs(one)):
                 self._sources.append(unseeded_source(name, drawn[name], self._script))
         if left:
             self._trace(one, other, held)
@@ -134,8 +149,8 @@ class _Audit:
     def _blame(self, basis: Trial, rest: dict[str, Any], event: Event, alone: bool) -> None:
         evidence = "with this call made to repeat, two runs are equal"
         if not alone:
-            [trial] = self._trials.run(rest)
-            departure = trial.departs(basis)
+            [trial] = self._trials.attempt(rest)
+            departure = trial.departs(basis) if trial is not None else ""
             if not departure:
                 if event.kind == "generator":
                     self._notes.append(
@@ -216,5 +231,5 @@ def _address(event: Event) -> str:
 
 
 def _first_step(one: Trial, other: Trial) -> int:
-    step, _ = first_difference(one.recording, other.recording)
+    step, _ = first_difference(one.recording, other.recording, RESULTS)
     return step or 1

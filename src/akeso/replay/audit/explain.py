@@ -106,19 +106,24 @@ def directory_source(event: Event, departure: str) -> Source:
     )
 
 
-def setting_sources(trial: Trial) -> list[Source]:
-    """Files that changed under the script, and switches that allow nondeterministic kernels on a GPU."""
-    found = [
+def file_sources(trial: Trial) -> list[Source]:
+    """Files that changed under the script, when its results differ from run to run."""
+    return [
         Source(
             "file",
             f"the file {path} changed while the script was running",
             "",
             "",
-            "its size or time of change is not what it was when it was opened",
-            "read data from files that nobody writes to",
+            "its size or time of change is not what it was when it was opened, and two runs differ",
+            "read data from files that nobody writes to, the script itself included",
         )
         for path in trial.status.changed_files
     ]
+
+
+def setting_sources(trial: Trial) -> list[Source]:
+    """Switches that allow nondeterministic kernels on a GPU."""
+    found: list[Source] = []
     facts = trial.status.facts
     if facts.get("cudnn.benchmark") == "True" and facts.get("deterministic") != "True":
         found.append(

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from akeso.errors import BadInput
-from akeso.replay.diff.recording import Recording, first_difference, read_recording
-from akeso.replay.trace.job import Job, Status, execute
+from akeso.replay.diff.recording import CAUSAL, Recording, first_difference, read_recording
+from akeso.replay.trace.job import Job, Launcher, Status
+
+# A generator may be in another state and never touch the training; what counts is what comes of it.
+RESULTS = tuple(name for name in CAUSAL if name != "generators")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Trial:
 
     def departs(self, other: Trial) -> str:
         """Where this run departs from another: the step and the digest; empty when all bits are equal."""
-        step, names = first_difference(self.recording, other.recording)
+        step, names = first_difference(self.recording, other.recording, RESULTS)
         if step is not None:
             return f"step {step}: {names[0]}"
         if len(self.recording.steps) != len(other.recording.steps):
@@ -37,7 +40,7 @@ class Trials:
     """Makes the runs of one audit, in a scratch folder, and counts them."""
 
     def __init__(
-        self, script: Path, arguments: Sequence[str], folder: Path, steps: int, timeout: float | None
+        self, script: Path, arguments: Sequence[str], folder: Path, steps: int, launcher: Launcher
     ) -> None:
         self._shared: dict[str, Any] = {
             "script": str(script.resolve()),
@@ -46,7 +49,7 @@ class Trials:
             "steps": steps,
             "redirect_runs": True,
         }
-        self._folder, self._timeout = folder, timeout
+        self._folder, self._launcher = folder, launcher
         self.count = 0
 
     def run(self, *changes: dict[str, Any]) -> list[Trial]:
@@ -72,4 +75,4 @@ class Trials:
             self.count += 1
             chosen = {**self._shared, "hash_seed": "0", **change}
             jobs.append(Job(folder=str(self._folder / str(self.count)), **chosen))
-        return list(zip(jobs, execute(jobs, self._timeout), strict=True))
+        return list(zip(jobs, self._launcher.run(jobs), strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,16 @@ from akeso.replay.diff.operations import first_operation
 from akeso.replay.diff.reasons import Case, conclude
 from akeso.replay.diff.recording import Recording, first_difference, read_recording
 from akeso.replay.diff.rerun import rerun_both
+from akeso.replay.trace.job import Launcher
 
 
 def find_difference(
-    a: str | Path, b: str | Path, *, run_again: bool = True, timeout: float | None = None
+    a: str | Path,
+    b: str | Path,
+    *,
+    run_again: bool = True,
+    timeout: float | None = None,
+    launcher: Launcher | None = None,
 ) -> Finding:
     """Compare two runs, and find what made them differ.
 
@@ -25,6 +32,7 @@ def find_difference(
         b: The folder of another.
         run_again: Run both programs again up to the differing step, to find the first operation.
         timeout: Seconds a program may take to get there.
+        launcher: What runs the programs, when there are many pairs to compare.
     """
     first, second = read_recording(Path(a)), read_recording(Path(b))
     compared = len(set(first.steps) & set(second.steps))
@@ -43,8 +51,10 @@ def find_difference(
         )  # fmt: skip
     operation, reruns = None, None
     if run_again:
-        with tempfile.TemporaryDirectory(prefix="akeso-diff-") as scratch:
-            reruns = rerun_both(first, second, step, Path(scratch), timeout)
+        with ExitStack() as cleanup:
+            scratch = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="akeso-diff-"))
+            chosen = launcher or cleanup.enter_context(Launcher(timeout))
+            reruns = rerun_both(first, second, step, Path(scratch), chosen)
         notes += [again.problem for again in reruns if again.problem]
         if all(again.operations for again in reruns):
             operation = first_operation(reruns[0].operations, reruns[1].operations)

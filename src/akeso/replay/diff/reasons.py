@@ -152,6 +152,10 @@ def _between(case: Case, difference: OperationDifference) -> Conclusion:
         return "parameters", what, []
     if difference.operation.random or first == "generators":
         return _randomness(case, f"{_named(difference)} is called differently")
+    changed = _initial(case) if case.step == 1 else []
+    if changed and len(changed) < sum(len(tensors) for tensors in case.a.models.values()):
+        what = f"the runs start from different parameters: {', '.join(changed[:3])}; {_calls(difference)}"
+        return "parameters", what, _seeds(case)
     if first in ("order", "samples", "inputs"):
         return _data(case, difference)
     return "forward", f"the program computes differently: {_calls(difference)}", _settings(case)
@@ -298,6 +302,11 @@ def _each(recording: Recording, step: int) -> dict[str, str]:
 def _settings(case: Case) -> list[str]:
     """Differences of the settings of optimizers and loaders at the step, one sentence each."""
     mine, theirs = case.a.settings_at(case.step), case.b.settings_at(case.step)
+    if not mine and not theirs and case.reruns is not None:
+        # A Run does not write settings down; running it again shows them.
+        mine, theirs = (
+            {} if r.recording is None else r.recording.settings_at(case.step) for r in case.reruns
+        )
     found = []
     for name in dict.fromkeys([*mine, *theirs]):
         if name not in mine or name not in theirs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,17 +85,33 @@ def read_recording(folder: Path) -> Recording:
     )
 
 
-def first_difference(a: Recording, b: Recording) -> tuple[int | None, tuple[str, ...]]:
+def first_difference(
+    a: Recording, b: Recording, names: Sequence[str] = CAUSAL
+) -> tuple[int | None, tuple[str, ...]]:
     """The first step in which two runs differ, and which digests do, first cause first; None when none
     does.
     """
     for step in sorted(set(a.steps) & set(b.steps)):
         mine, theirs = a.steps[step], b.steps[step]
-        names = tuple(
+        found = tuple(
             name
-            for name in CAUSAL
+            for name in names
             if mine.get(name) is not None and theirs.get(name) is not None and mine[name] != theirs[name]
+            if name != "generators" or _drawn_differently(a, b, step)
         )
-        if names:
-            return step, names
+        if found:
+            return step, found
     return None, ()
+
+
+def _drawn_differently(a: Recording, b: Recording, step: int) -> bool:
+    """Whether a generator that is in use differs; one that nobody seeds or draws from differs by nature."""
+    mine, theirs = a.steps[step].get("each"), b.steps[step].get("each")
+    if mine is None or theirs is None:
+        return True
+    begun = [recording.begin.get("generators", {}) for recording in (a, b)]
+    return any(
+        mine[name] != theirs.get(name)
+        and not (mine[name] == begun[0].get(name) and theirs.get(name) == begun[1].get(name))
+        for name in mine
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from akeso.errors import AkesoError
 from akeso.replay.diff.recording import CAUSAL, SCRIPT, Recording, read_recording
 from akeso.replay.resume import VARIABLE, Orders, command_of
-from akeso.replay.trace.job import Job, Status, execute
+from akeso.replay.trace.job import Job, Launcher, Status
 from akeso.replay.trace.operation import Operation, read_trace
 
 TRACE = "trace.jsonl"
@@ -33,7 +33,7 @@ class Rerun:
 
 
 def rerun_both(
-    a: Recording, b: Recording, step: int, scratch: Path, timeout: float | None
+    a: Recording, b: Recording, step: int, scratch: Path, launcher: Launcher
 ) -> tuple[Rerun, Rerun]:
     """Run both programs again up to ``step``, that step traced."""
     jobs: list[Job | str] = []
@@ -44,7 +44,7 @@ def rerun_both(
             jobs.append(str(error))
     real = [job for job in jobs if isinstance(job, Job)]
     try:
-        statuses = iter(execute(real, timeout))
+        statuses = iter(launcher.run(real))
     except AkesoError as error:
         failed = Rerun(None, (), None, problem=str(error))
         return failed, failed

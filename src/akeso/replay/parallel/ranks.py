@@ -79,6 +79,13 @@ class VirtualRanks:
         self._loss: torch.Tensor | None = None
         self._clear()
 
+    @classmethod
+    def of(
+        cls, run: Any, model: torch.nn.Module | Iterable[torch.nn.Module], virtual: int, **named: Any
+    ) -> VirtualRanks:
+        """Virtual ranks with the seed and the steps of an ``akeso.replay.Run``; the run's batches are global."""
+        return cls(model, virtual, seed=run.seed, step=lambda: int(run.steps), **named)
+
     def _clear(self) -> None:
         self._inside = False
         self._current: int | None = None

@@ -1,4 +1,4 @@
-"""The process in which a job runs: ``python -m akeso.replay.trace.child JOB.json…``."""
+"""The process in which a job runs: ``python -m akeso.replay.trace.child``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import importlib
 import os
 import random
+import subprocess
 import sys
 import traceback
 import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import numpy as np
@@ -27,34 +29,46 @@ from akeso.replay.trace.runs import Redirect, follow
 from akeso.replay.trace.unseeded import Unseeded
 
 
-def main(paths: list[str]) -> None:
-    """Run every job, forking where there are several so that each begins with a fresh program."""
-    jobs = [msgspec.json.decode(Path(path).read_bytes(), type=Job) for path in paths]
-    if len(jobs) == 1 or not hasattr(os, "fork"):
-        for job in jobs:
-            run(job)
-        return
+def main() -> None:
+    """Read names of job files from the standard input, run each, and answer with a line when it has ended."""
     # The first optimizer of a process loads it; loaded here, it is loaded once.
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._dynamo")
-    for job in jobs:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                # A fresh process seeds itself from the system; a forked one would inherit its parent's state.
-                random.seed()
-                np.random.seed()
-                torch.seed()
-                run(job)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        os.waitpid(child, 0)
+    for line in sys.stdin:
+        path = line.strip()
+        if hasattr(os, "fork"):
+            child = os.fork()
+            if child == 0:
+                _forked(path)
+            os.waitpid(child, 0)
+        else:
+            command = [sys.executable, "-c", f"from akeso.replay.trace.child import alone; alone({path!r})"]
+            subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+        print("ended", flush=True)
+
+
+def alone(path: str) -> None:
+    """Run the job of a file in this process."""
+    run(msgspec.json.decode(Path(path).read_bytes(), type=Job))
+
+
+def _forked(path: str) -> NoReturn:
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        # A fresh process seeds itself from the system; a forked one would inherit its parent's state.
+        random.seed()
+        np.random.seed()
+        torch.seed()
+        alone(path)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def run(job: Job) -> None:
@@ -190,4 +204,4 @@ def _redirect(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -184,8 +184,10 @@ class Entropy:
         def clock(name: str) -> Callable[[Any], Any]:
             def make(original: Any) -> Any:
                 def read() -> Any:
-                    if self._note(CLOCK, f"time.{name}", calling_frame()):
-                        seconds = self._tick()
+                    frame = calling_frame()
+                    fixed = self._note(CLOCK, f"time.{name}", frame)
+                    seconds = self._tick(frame)
+                    if fixed:
                         return int(seconds * 1e9) if name.endswith("_ns") else seconds
                     return original()
 
@@ -208,9 +210,10 @@ class Entropy:
                 return issubclass(subclass, original)
 
         def now(cls: Any, tz: Any = None) -> Any:
-            if watch._note(CLOCK, "datetime.now", calling_frame()):
-                return original.fromtimestamp(watch._tick(), tz)
-            return original.now(tz)
+            frame = calling_frame()
+            fixed = watch._note(CLOCK, "datetime.now", frame)
+            seconds = watch._tick(frame)
+            return original.fromtimestamp(seconds, tz) if fixed else original.now(tz)
 
         def utcnow(cls: Any) -> Any:
             return now(cls, datetime.timezone.utc).replace(tzinfo=None)
@@ -275,8 +278,10 @@ class Entropy:
         words = (mix(state + number) for number in range((size + 7) // 8))
         return b"".join(word.to_bytes(8, "little") for word in words)[:size]
 
-    def _tick(self) -> float:
-        self._ticks += 1
+    def _tick(self, frame: FrameType | None) -> float:
+        """A clock that counts the program's own readings, whether they are answered by it or not."""
+        if frame is not None and is_own(frame.f_code.co_filename):
+            self._ticks += 1
         return _CLOCK_START + self._ticks / 1000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from typing import Any
 
@@ -43,12 +44,12 @@ class FileWatch:
                 self._seen[text] = stamp
 
     def changed(self) -> tuple[str, ...]:
-        """The files that were read, not written by this process, and are different now."""
+        """The files that were read, not written by this process as far as Python knows, and are different now."""
         self._active = False
         return tuple(
             path
             for path, stamp in sorted(self._seen.items())
-            if path not in self._written and _stamp(path) != stamp
+            if path not in self._written and _stamp(path) not in (stamp, None)
         )
 
 
@@ -57,4 +58,5 @@ def _stamp(path: str) -> tuple[int, int] | None:
         found = os.stat(path)
     except OSError:
         return None
-    return (found.st_size, found.st_mtime_ns)
+    # Folders change with everything in them, and devices with every look at them.
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,18 +66,83 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the state of an ``akeso.replay.Run`` in the script is classified."""
 
 
-def execute(jobs: Sequence[Job], timeout: float | None = None) -> list[Status]:
-    """Run jobs one after the other, each in a fresh process, and say how each ended.
+class Launcher:
+    """Runs jobs, each in a process of its own, one after the other.
 
-    Jobs with the same hash seed and environment share the time it takes to import torch: one process
-    imports it and forks for each of them.
+    For every hash seed and environment one process imports torch, once, and forks for each job: a job then starts
+    in a tenth of a second. Use it as a context manager; leaving it ends these processes.
+
+    Args:
+        timeout: Seconds one job may take.
     """
-    groups: dict[tuple[object, ...], list[Job]] = {}
-    for job in jobs:
-        groups.setdefault((job.hash_seed, *sorted(job.environment.items())), []).append(job)
-    for members in groups.values():
-        _start(members, timeout)
-    return [status(job) for job in jobs]
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self._timeout = timeout
+        self._servers: dict[tuple[object, ...], subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for server in self._servers.values():
+            if server.stdin is not None:
+                server.stdin.close()
+            try:
+                server.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+            if server.stdout is not None:
+                server.stdout.close()
+        self._servers = {}
+
+    def run(self, jobs: Sequence[Job]) -> list[Status]:
+        """Run jobs in their order, and say how each ended."""
+        for job in jobs:
+            folder = Path(job.folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / "job.json"
+            file.write_bytes(msgspec.json.encode(job))
+            self._order(job, file)
+        return [status(job) for job in jobs]
+
+    def _order(self, job: Job, file: Path) -> None:
+        kind = (job.hash_seed, *sorted(job.environment.items()))
+        server = self._servers.get(kind)
+        if server is None:
+            server = self._servers[kind] = _start(job)
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            server.stdin.write(f"{file}\n")
+            server.stdin.flush()
+        except BrokenPipeError:
+            raise AkesoError(
+                f"the process that runs {job.script} has died before it could start it"
+            ) from None
+        waiter = threading.Timer(self._timeout, server.kill) if self._timeout else None
+        if waiter is not None:
+            waiter.start()
+        answer = server.stdout.readline()
+        if waiter is not None:
+            waiter.cancel()
+        if answer:
+            return
+        del self._servers[kind]
+        server.wait()
+        server.stdin.close()
+        server.stdout.close()
+        if self._timeout:
+            raise AkesoError(
+                f"{job.script} did not come to an end within {self._timeout:g} seconds; ask for fewer steps"
+            )
+        raise AkesoError(f"the process that runs {job.script} ended with status {server.returncode}")
+
+
+def execute(jobs: Sequence[Job], timeout: float | None = None) -> list[Status]:
+    """Run jobs one after the other, each in a fresh process, and say how each ended."""
+    with Launcher(timeout) as launcher:
+        return launcher.run(jobs)
 
 
 def status(job: Job) -> Status:
@@ -89,26 +155,19 @@ def status(job: Job) -> Status:
     return msgspec.json.decode(path.read_bytes(), type=Status)
 
 
-def _start(jobs: list[Job], timeout: float | None) -> None:
-    files = []
-    for job in jobs:
-        folder = Path(job.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "job.json").write_bytes(msgspec.json.encode(job))
-        files.append(str(folder / "job.json"))
-    environment = {**os.environ, **jobs[0].environment}
-    if jobs[0].hash_seed is not None:
-        environment["PYTHONHASHSEED"] = jobs[0].hash_seed
+def _start(job: Job) -> subprocess.Popen[str]:
+    environment = {**os.environ, **job.environment}
+    if job.hash_seed is not None:
+        environment["PYTHONHASHSEED"] = job.hash_seed
     source = str(Path(__file__).resolve().parents[3])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [source, environment.get("PYTHONPATH", "")]))
-    command = [sys.executable, "-m", "akeso.replay.trace.child", *files]
-    try:
-        done = subprocess.run(
-            command, env=environment, cwd=jobs[0].cwd or None, timeout=timeout, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired as late:
-        raise AkesoError(
-            f"{jobs[0].script} did not reach the end within {late.timeout:.0f} seconds; ask for fewer steps"
-        ) from late
-    if done.returncode != 0:
-        raise AkesoError(f"a process could not be started for {jobs[0].script}: {done.stderr.strip()[-400:]}")
+    return subprocess.Popen(
+        [sys.executable, "-m", "akeso.replay.trace.child"],
+        env=environment,
+        cwd=job.cwd or None,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A group of its own: an interrupt ends the launcher, which then ends its processes in order.
+        start_new_session=True,
+    )
