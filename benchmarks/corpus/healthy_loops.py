@@ -66,7 +66,7 @@ def _(seed: int) -> float:
 def _(seed: int) -> float:
     (x, y), (xv, yv) = sets.binary(sets.circle())
     net = m.mlp([2, 16, 1], nn.Tanh)
-    opt = torch.optim.LBFGS(net.parameters(), lr=0.5, max_iter=5, history_size=10)
+    opt = torch.optim.LBFGS(net.parameters(), max_iter=5, line_search_fn="strong_wolfe")
     loss_fn = nn.BCEWithLogitsLoss()
 
     def closure() -> Tensor:

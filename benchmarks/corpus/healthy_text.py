@@ -35,7 +35,8 @@ class _Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, letters, bias=False)
         if tied:
-            nn.init.normal_(self.token.weight, std=0.05)
+            for table in (self.token, self.place):
+                nn.init.normal_(table.weight, std=0.1)
             self.head.weight = self.token.weight
 
     def forward(self, ids: Tensor) -> Tensor:
