@@ -214,6 +214,7 @@ _ALL: Final = (
         ),
         7,
         (
+            "learning-rate-too-high",
             "vanishing-gradient",
             "constant-prediction",
             "slow-convergence",

@@ -191,10 +191,7 @@ class ParametersNotTrained(Detector):
 def _used(history: History, name: str) -> bool:
     """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
     module = name.rpartition(".")[0]
-    read = history.scopes("act_std") or history.scopes("act_linf")
-    if not read:
-        return True
-    return any(site == module or site.startswith((f"{module}#", f"{module}.")) for site in read)
+    return all(layer.visible for layer in history.layers if layer.name == module)
 
 
 def _fresh(history: History, name: str) -> bool:

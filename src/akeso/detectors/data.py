@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.rates import travel
-from akeso.detectors.standing import Standing, standing
+from akeso.detectors.standing import Standing, standing, top_share
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
@@ -184,7 +184,7 @@ class ClassImbalance(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.broken:
             return
-        top = curves.median(history.series("target_top_share").values)
+        top = top_share(history)
         said = history.series("prediction_top_share").finite()
         if not network.up_to_date(history, "prediction_top_share"):
             return

@@ -90,7 +90,7 @@ class VanishingGradient(Detector):
         yield Symptom(
             self.name,
             "error",
-            min(0.97, 0.7 + 0.08 * min(3.0, decades) + (0.1 if forward else 0.0)),
+            min(0.97, 0.7 + 0.08 * min(3.0, max(0.0, decades)) + (0.1 if forward else 0.0)),
             start if from_start else network.recent(history, 0.5).start,
             here.first or (sites[-1] if sites else ""),
             {

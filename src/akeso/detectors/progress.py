@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.rates import longest_update, travel
-from akeso.detectors.standing import Standing, standing
+from akeso.detectors.standing import Standing, standing, top_share
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
 
@@ -158,7 +158,7 @@ class ConstantPrediction(Detector):
         if not network.up_to_date(history, "output_sample_std"):
             return
         said = curves.mean(window.of(history.series("prediction_top_share")).values)
-        top = curves.median(history.series("target_top_share").values)
+        top = top_share(history)
         flat = math.isfinite(between) and between < self.flat * scale
         collapsed = said >= self.collapsed and not top >= self.top_share
         if not flat and not collapsed:

@@ -197,10 +197,15 @@ class OverRegularised(Detector):
     shrunk: float = 0.3
     dropout: float = 0.85
     remaining: float = 0.7
+    remaining_at_least: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or stand.diverged or not stand.suffers(self.remaining):
+        left = max(
+            (x for x in (stand.remaining_loss, stand.remaining_error) if math.isfinite(x)), default=1.0
+        )
+        harmed = stand.suffers(self.remaining_at_least) and left >= self.remaining
+        if stand.steps < self.min_steps or stand.diverged or not harmed:
             return
         decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
         pull = self._pull(history, decay)

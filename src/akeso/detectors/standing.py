@@ -15,7 +15,7 @@ import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
-from akeso.history import History, Series
+from akeso.history import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,12 @@ def standing(history: History) -> Standing:
 def _baseline(history: History) -> float:
     """The loss of the best constant prediction; later readings know more of the data than earlier ones."""
     readings = history.series("baseline_loss").finite().values
-    seen = curves.median(curves.tail(readings, 0.5, 3))
+    late = curves.tail(readings, 0.5, 3)
+    seen = curves.median(late)
+    if len(late) and float(late.max()) > 1.3 * float(late.min()):
+        # Readings are brought to the scale of the whole loss. Where that scale drifts, something is added to
+        # the loss rather than multiplied, and the smallest reading holds the least of it.
+        seen = float(late.min())
     if not math.isfinite(seen):
         reference = history.facts.get("initial_loss_reference")
         seen = float(reference) if isinstance(reference, (int, float)) else math.nan
@@ -193,7 +198,7 @@ def chance_level(history: History) -> float:
     shares = [float(share) for share in evaluated if isinstance(share, (int, float)) and math.isfinite(share)]
     classes = history.facts.get("classes")
     kinds = max(2, classes) if isinstance(classes, int) else 2
-    seen = curves.median(curves.tail(history.series("target_top_share").finite().values, 0.5, 3))
+    seen = top_share(history)
     if shares:
         seen = min(float(np.median(shares)), seen) if math.isfinite(seen) else float(np.median(shares))
     if not math.isfinite(seen):
@@ -208,6 +213,14 @@ def chance_level(history: History) -> float:
     return seen
 
 
-def run_series(history: History, signal: str) -> Series:
-    """The finite readings of a run-wide signal."""
-    return history.series(signal).finite()
+def top_share(history: History) -> float:
+    """The share of the most frequent class among the targets; ``nan`` when not known."""
+    seen = curves.median(curves.tail(history.series("target_top_share").finite().values, 0.5, 3))
+    if (
+        not math.isfinite(seen)
+        and history.facts.get("target_kind") == "binary"
+        and history.facts.get("classes") == 1
+    ):
+        positive = curves.mean(history.series("target_mean").values)
+        seen = max(positive, 1.0 - positive)
+    return seen

@@ -233,7 +233,7 @@ class ImproperLoss(Detector):
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
-        found = found or self._own(history, known, stand)
+        found = found or self._sign(history, known, stand) or self._own(history, known, stand)
         if found is None:
             return
         sentence, confidence, definite = found
@@ -241,6 +241,18 @@ class ImproperLoss(Detector):
         severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
         yield Symptom(
             self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
+        )
+
+    def _sign(self, history: History, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+        """A loss that cannot be negative by itself is, and what it measures does not get better."""
+        alone = not isinstance(history.facts.get("loss_terms"), int)
+        never = known.loss in _VALUE_LOSSES | _BINARY_LOSSES | {"cross_entropy"}
+        if not alone or not never or not stand.last < 0 or stand.remaining_error < 0.9:
+            return None
+        return (
+            f"`{known.loss}` is minimised with the wrong sign: the worse the answers, the lower.",
+            0.93,
+            True,
         )
 
     def _own(self, history: History, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
