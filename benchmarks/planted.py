@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from akeso.replay.diff import Finding, find_difference
-from akeso.replay.trace.job import Job, execute
+from akeso.replay.trace.job import Job, Launcher
 
 WANTED = 20
 
@@ -246,7 +246,7 @@ PLANTS = (
     Plant("system entropy", "nondeterminism", ("os.urandom",), "--noise entropy"),
     Plant("time in a step", "nondeterminism", ("time.time",), "--noise time"),
     Plant("nondeterministic kernel", "nondeterminism", ("racing_sum", "Net.pool"), "--kernel racing"),
-    Plant("thread count", "environment", ("threads", "sum"), "--wide 1",
+    Plant("thread count", "environment", ("threads", "native_layer_norm_backward"), "--wide 1",
           a_job={"threads": 1}, b_job={"threads": 2}),
     Plant("TF32", "environment", ("matmul precision", "Net.mix"), "--kernel mixing", b="--precision high"),
     Plant("set order", "environment", ("PYTHONHASHSEED",), "--sets 1",
@@ -320,23 +320,22 @@ def judge(plant: Plant, finding: Finding) -> str:
 def run(plants: tuple[Plant, ...], folder: Path, verbose: bool = False) -> list[tuple[Plant, Finding, str]]:
     """Record and compare plants."""
     prepare(folder)
-    pairs = [(plant, jobs_of(plant, folder)) for plant in plants]
-    statuses = iter(execute([job for _, jobs in pairs for job in jobs]))
     results = []
-    for plant, jobs in pairs:
-        for _ in jobs:
-            ended = next(statuses)
-            if ended.error:
-                raise SystemExit(f"{plant.name}: the program failed: {ended.error} {ended.line}")
-        finding = find_difference(jobs[0].folder, jobs[1].folder)
-        wrong = judge(plant, finding)
-        results.append((plant, finding, wrong))
-        print(
-            f"{'ok  ' if not wrong else 'MISS'} {plant.name:35} {plant.cause or 'equal':15} {wrong}",
-            flush=True,
-        )
-        if verbose or wrong:
-            print("     " + finding.text().replace("\n", "\n     "), flush=True)
+    with Launcher() as launcher:
+        for plant in plants:
+            jobs = jobs_of(plant, folder)
+            for ended in launcher.run(jobs):
+                if ended.error:
+                    raise SystemExit(f"{plant.name}: the program failed: {ended.error} {ended.line}")
+            finding = find_difference(jobs[0].folder, jobs[1].folder, launcher=launcher)
+            wrong = judge(plant, finding)
+            results.append((plant, finding, wrong))
+            print(
+                f"{'MISS' if wrong else 'ok  '} {plant.name:35} {plant.cause or 'equal':15} {wrong}",
+                flush=True,
+            )
+            if verbose or wrong:
+                print("     " + finding.text().replace("\n", "\n     "), flush=True)
     return results
 
 

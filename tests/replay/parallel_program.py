@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from akeso.errors import Refused
-from akeso.replay import digests
+from akeso.replay import Run, digests
 from akeso.replay.parallel import VirtualRanks
 
 BATCH = 22  # not a multiple of four: shares of 5 and 6 samples
@@ -63,6 +66,30 @@ def train(norm: str, steps: int, start: Path | None = None, save: Path | None = 
     return {"losses": losses, "state": named, "unused": model.unused.weight.grad is None}
 
 
+def train_with_run(folder: Path, stop: int | None = None) -> dict[str, Any]:
+    run = Run(folder, seed=0, snapshot_every=3, allow=True)  # the command lines differ on purpose
+    torch.manual_seed(0)
+    model = Net("layer")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    run.track(model=model, optimizer=optimizer)
+    data = torch.utils.data.TensorDataset(torch.randn(64, 20), torch.randint(0, 4, (64,)))
+    ranks = VirtualRanks.of(run, model, virtual=4)
+    losses, resumed = [], run.steps
+    for batch in run.batches(data, batch_size=10, epochs=2):
+        if run.steps == stop:
+            break
+        optimizer.zero_grad()
+        with ranks:
+            for inputs, targets in ranks.split(batch):
+                ranks.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+        losses.append(digests.bits(ranks.loss))
+        run.step(ranks.loss)
+    run.close()
+    named = {name: str(digests.of_tensors([value])) for name, value in model.state_dict().items()}
+    return {"losses": losses, "state": named, "mismatches": list(run.mismatches), "resumed": resumed}
+
+
 def refusal_of_different_replicas() -> str:
     torch.manual_seed(dist.get_rank())
     model = torch.nn.Linear(2, 2)
@@ -86,10 +113,37 @@ def main(folder: Path) -> None:
         result["half"] = train("layer", 5, save=middle)
     elif world == 2:
         result["rest"] = train("layer", 10, start=middle)
+    if world == 4:
+        result["run"] = train_with_run(folder / "shared", stop=8)
+    else:
+        result["run"] = train_with_run(folder / ("shared" if world == 2 else "alone"))
     result["refusal"] = refusal_of_different_replicas()
     (folder / f"{world}.{rank}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
+def fork(folder: Path, world: int) -> None:
+    """What torchrun does, without importing torch once more for every process."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
+            os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+            main(folder)
+            os._exit(0)
+        children.append(child)
+    if any(os.waitpid(child, 0)[1] for child in children):
+        raise SystemExit(f"a process of {world} failed")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        importlib.import_module("torch._dynamo")  # the first optimizer loads it
+        for count in sys.argv[2:]:
+            fork(Path(sys.argv[1]), int(count))
+    else:
+        main(Path(sys.argv[1]))

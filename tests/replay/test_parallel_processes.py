@@ -1,4 +1,4 @@
-"""Real processes under torchrun: their number must not show in the result."""
+"""Real processes, two of them under torchrun: their number must not show in the result."""
 
 from __future__ import annotations
 
@@ -14,27 +14,23 @@ import pytest
 PROGRAM = Path(__file__).with_name("parallel_program.py")
 
 
-def torchrun(processes: int, folder: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
-    command += [
-        "--rdzv-endpoint",
-        "localhost:0",
-        "--nproc-per-node",
-        str(processes),
-        str(PROGRAM),
-        str(folder),
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
-    )
+def start(command: list[str]) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads((folder / f"{processes}.{rank}.json").read_text()) for rank in range(processes)]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("torchrun")
-    return {processes: torchrun(processes, folder) for processes in (4, 2, 1)}
+    folder = tmp_path_factory.mktemp("processes")
+    start([sys.executable, str(PROGRAM), str(folder), "4", "1"])
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
+    torchrun += ["--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2"]
+    start([*torchrun, str(PROGRAM), str(folder)])
+    return {
+        world: [json.loads((folder / f"{world}.{rank}.json").read_text()) for rank in range(world)]
+        for world in (4, 2, 1)
+    }
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
@@ -52,6 +48,21 @@ def test_a_run_begun_on_four_processes_goes_on_with_two(results: dict[int, list[
     for result in results[2]:
         assert result["rest"]["state"] == whole["state"]
         assert result["rest"]["losses"] == whole["losses"][5:]
+
+
+def test_a_recorded_run_interrupted_on_four_processes_is_finished_by_two(
+    results: dict[int, list[dict[str, Any]]],
+) -> None:
+    whole = results[1][0]["run"]
+    assert len(whole["losses"]) == 14
+    for result in results[4]:
+        assert result["run"]["losses"] == whole["losses"][:8]
+    for result in results[2]:
+        rest = result["run"]
+        assert rest["state"] == whole["state"]
+        assert rest["losses"] == whole["losses"]  # the list itself is part of the snapshot
+        assert rest["mismatches"] == []
+        assert rest["resumed"] >= 3
 
 
 def test_parameters_nobody_uses_keep_no_gradient(results: dict[int, list[dict[str, Any]]]) -> None:
