@@ -247,9 +247,12 @@ class TargetAccount:
             return sum(
                 max(q / self._rows - m * m, 0.0) for q, m in zip(self._squares, means, strict=True)
             ) / len(means)
-        if loss == "l1_loss" and len(means) == 1 and self._values:
+        if loss in ("l1_loss", "smooth_l1_loss", "huber_loss") and len(means) == 1 and self._values:
             middle = sorted(self._values)[len(self._values) // 2]
-            return sum(abs(value - middle) for value in self._values) / len(self._values)
+            far = [abs(value - middle) for value in self._values]
+            if loss == "l1_loss":
+                return sum(far) / len(far)
+            return sum(0.5 * gap * gap if gap < 1 else gap - 0.5 for gap in far) / len(far)
         return None
 
 
