@@ -99,6 +99,9 @@ class LearningRateTooHigh(Detector):
         loss = history.series("loss").finite()
         if len(loss) < 5 or not math.isfinite(stand.first):
             return 0.0, 0
+        if 0.1 < float(np.mean(loss.values < 0)) < 0.9:
+            # Rewards, likelihoods and critics change their sign: their start is no measure of anything.
+            return 0.0, 0
         unit = max(abs(stand.first), stand.baseline if math.isfinite(stand.baseline) else 0.0, 1e-12)
         smooth = loss.values
         if len(smooth) >= 15:
