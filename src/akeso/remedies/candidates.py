@@ -14,10 +14,11 @@ from akeso.remedies.data import ScaleInputs
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
-from akeso.remedies.normalisation import AddResidual, InsertNormalisation
+from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import Broadcast, Imbalance, LossAndOutput, MeanReduction, TargetUnits
 from akeso.remedies.optimizer import LargerBatches, LessRegularisation, SmallerBatches, SubstituteOptimizer
 from akeso.remedies.rate import ClipGradient, FindRate, LowerRate, RaiseRate, WarmUp
+from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
 TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
@@ -38,9 +39,23 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         ClipGradient(),
         LowerRate(),
     ),
-    "dying-relu": (SubstituteActivation(), LowerRate(), InsertNormalisation(), Reinitialise(), WarmUp()),
+    "dying-relu": (
+        AddResidual(VERY_DEEP),
+        SubstituteActivation(),
+        InsertNormalisation(),
+        LowerRate(),
+        AddResidual(),
+        Reinitialise(),
+        WarmUp(),
+    ),
     "saturated-activation": (SubstituteActivation(), Reinitialise(), InsertNormalisation(), ScaleInputs()),
-    "vanishing-gradient": (SubstituteActivation(), InsertNormalisation(), Reinitialise(), AddResidual()),
+    "vanishing-gradient": (
+        AddResidual(VERY_DEEP),
+        SubstituteActivation(),
+        InsertNormalisation(),
+        AddResidual(),
+        Reinitialise(),
+    ),
     "class-imbalance": (Imbalance(),),
     "learning-rate-too-low": (RaiseRate(), SubstituteOptimizer(), FindRate()),
     "non-finite": (LowerRate(), ClipGradient(), Reinitialise(), ScaleInputs(), RollBack()),

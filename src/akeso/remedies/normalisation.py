@@ -1,4 +1,4 @@
-"""Normalisation before activations, and shortcuts around layers."""
+"""Normalisation before activations."""
 
 from __future__ import annotations
 
@@ -31,14 +31,3 @@ class InsertNormalisation(Remedy):
         facts = chart(history)
         yield Prescription([normalise(facts), reinitialise("auto")])
         yield Prescription([normalise(facts)])
-
-
-class AddResidual(Remedy):
-    """Shortcuts around the layers of deep stacks of equal width."""
-
-    name = "add-residual"
-    shallowest = 6
-
-    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        if chart(history).depth >= self.shallowest:
-            yield Prescription([Edit("add-residual", "hidden"), reinitialise("auto")])

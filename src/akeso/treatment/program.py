@@ -83,6 +83,10 @@ class Program(ABC):
     def refuses(self, edit: Edit) -> str | None:
         """Why the edit cannot be made on this program, or None where nothing speaks against it."""
 
+    def refusals(self, prescription: Prescription) -> tuple[tuple[Edit, str], ...]:
+        """The edits of a prescription that turn out not to be possible when it is tried on, without training."""
+        return ()
+
     @abstractmethod
     def describe(self) -> str:
         """The program in one line."""

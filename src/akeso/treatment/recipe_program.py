@@ -45,6 +45,19 @@ class RecipeProgram(Program):
             return f"the loop of a recipe does this already ({edit.remedy})"
         return None
 
+    def refusals(self, prescription: Prescription) -> tuple[tuple[Edit, str], ...]:
+        if self.recipe.isolate:
+            return ()
+        key = (prescription, self.recipe.seed)
+        try:
+            training = self._trainings.get(key) or Training(
+                self.recipe, prescription, self.recipe.seed, self.profile
+            )
+        except Exception:
+            return ()  # the attempt itself will tell
+        self._keep(*key, training)
+        return tuple(training.built.refused)
+
     def attempt(
         self,
         prescription: Prescription,

@@ -84,9 +84,11 @@ class AkesoPlan(Plan):
         rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
         cured = 0  # candidates seen since the first that works
-        for position, option in enumerate(options[:MOST_CANDIDATES]):
-            if ledger.room < rung + ledger.planned:
+        for position, option in enumerate(options):
+            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + ledger.planned:
                 break
+            if not _new(ledger, option.prescription):
+                continue
             attempt = ledger.attempt(option.prescription, max_steps=rung)
             if attempt.failed or _unchanged(attempt):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
@@ -213,6 +215,17 @@ def _allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> 
         if any(ledger.program.refuses(edit) for edit in edits):
             continue
         yield option
+
+
+def _new(ledger: Ledger, cure: Prescription) -> bool:
+    """Whether anything is left of a cure, and anything untried, once impossible edits are taken out."""
+    refused = [edit for edit, _ in ledger.program.refusals(cure)]
+    left = Prescription(edit for edit in cure if edit not in refused)
+    if refused:
+        ledger.notes += [
+            f"{edit.describe()} was refused: {why}" for edit, why in ledger.program.refusals(cure)
+        ]
+    return bool(left) and (not refused or ledger.known(left) is None)
 
 
 def _unchanged(attempt: Attempt) -> bool:
