@@ -16,6 +16,9 @@ _FUNCTION = {
     "Tanh": "tanh", "Sigmoid": "sigmoid", "CELU": "celu", "Mish": "mish", "Softplus": "softplus",
     "Softmax": "softmax", "LogSoftmax": "log_softmax",
 }  # fmt: skip
+_MODES = (
+    "; call model.eval() before each evaluation and model.train() after it: batch normalisation needs to know"
+)
 _NORMS = {
     ("batch", "Linear"): "BatchNorm1d", ("batch", "Conv1d"): "BatchNorm1d", ("batch", "Conv2d"): "BatchNorm2d",
     ("batch", "Conv3d"): "BatchNorm3d", ("layer", "Linear"): "LayerNorm",
@@ -76,9 +79,10 @@ def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription
             continue
         calls = list(draft.calls({site["activation"]}, int(site["place"]["line"])))
         missed += not any(_norm_before(draft, call, kind) for call in calls)
+    modes = "" if kind != "batch" or list(draft.calls({"eval"})) else _MODES
     if missed or not clues.sites:
-        return f"put {kind} normalisation (torch.nn) between each hidden layer and its activation"
-    return None
+        return f"put {kind} normalisation (torch.nn) between each hidden layer and its activation{modes}"
+    return modes.lstrip("; ") or None
 
 
 def _norm_before(draft: Draft, call: ast.Call, kind: str) -> bool:

@@ -19,6 +19,7 @@ from akeso.script.voice import Voice
 
 if TYPE_CHECKING:
     from akeso.history import History
+    from akeso.replay.deterministic import Recording
     from akeso.script.verdict import Verdict
     from akeso.torch.watching import Watch
 
@@ -40,6 +41,7 @@ class Session:
         self._listeners: tuple[Listener | None, Listener | None] = (None, None)
         self._voice = Voice(quiet=request.quiet or self._rank > 0)
         self._verdict: Verdict | None = None
+        self._recording: Recording | None = None
         self._real_exit = os._exit
 
     def run(self) -> int:
@@ -119,10 +121,16 @@ class Session:
             fixed = {**os.environ, "PYTHONHASHSEED": str(self._request.seed % 2**32)}
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], fixed)
         try:
-            from akeso.replay.deterministic import prepare
+            from akeso.replay.deterministic import prepare, record
         except ModuleNotFoundError as error:
             raise MissingExtra(error.name or "torch", "torch", "--deterministic") from error
-        for note in prepare(self._request.seed).notes:
+        program, seed = self._request.program, self._request.seed
+        if self._rank > 0:
+            prepare(seed)  # the first process records for all
+            return
+        script = None if program.is_module else program.target
+        self._recording = record(self._folder, seed, script, program.arguments)
+        for note in self._recording.notes:
             self._voice.say(note)
 
     # At its end
@@ -132,6 +140,8 @@ class Session:
         if self._verdict is not None:
             return self._verdict.code
         self._stop_listening()
+        if self._recording is not None:
+            self._recording.close()
         try:
             from akeso.script.verdict import conclude  # NumPy and all detectors: not before they are needed
 

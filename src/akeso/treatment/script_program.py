@@ -25,7 +25,7 @@ from akeso.treatment.script_metric import Curve, Figure, chosen, figures
 _SLOWER: Final = 6.0
 _SHORTEST: Final = 120.0
 #: Paused runs that are kept to be gone on with.
-_PAUSED: Final = 4
+_PAUSED: Final = 3
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class ScriptProgram(Program):
         self._metric = metric
         self._higher = higher_is_better
         self._seed = seed
-        self._timeout = timeout
+        self.timeout = timeout
         self._profile = profile
         self._announce = announce or (lambda prescription, steps: None)
         self._found_rates: dict[Edit, Edit] = {}
@@ -235,8 +235,8 @@ class ScriptProgram(Program):
             case.running.end()
 
     def _limit(self, max_steps: int | None, before: int) -> float | None:
-        if self._timeout is not None:
-            return self._timeout
+        if self.timeout is not None:
+            return self.timeout
         steps = max_steps or self.planned_steps
         if self._pace is None or steps is None:
             return None

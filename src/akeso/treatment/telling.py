@@ -58,6 +58,9 @@ class Teller:
         early = "" if outcome.before_whole else " (ended early as hopeless)"
         say(f"\nakeso: {outcome.status}", style="bold")
         say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
+        first = outcome.attempts[0].attempt if outcome.attempts else None
+        if first is not None and first.metric_name not in ("", outcome.metric):
+            say(f"  before is {first.metric_name}: nothing else was known of that run", markup=False)
         if seen_in_training:
             say("  no held-out figure was seen or printed: this one is of the training data", markup=False)
         for found in outcome.diagnoses:

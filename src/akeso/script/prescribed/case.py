@@ -18,6 +18,7 @@ class Case:
         self.seen_training = False
         self.example: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self.new: list[nn.Parameter] = []
+        self.norms: list[nn.Module] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Case:
         import copy
@@ -26,6 +27,7 @@ class Case:
         other.treated, other.loaded, other.seen_training = self.treated, self.loaded, self.seen_training
         other.example = self.example
         other.new = [copy.deepcopy(parameter, memo) for parameter in self.new]
+        other.norms = [copy.deepcopy(norm, memo) for norm in self.norms]
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -65,6 +66,7 @@ class Models(Part):
         if edits:
             args, kwargs = case.example
             known = {id(parameter) for parameter in model.parameters()}
+            modules = {id(module) for module in model.modules()}
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
             for edit in edits:
@@ -75,7 +77,18 @@ class Models(Part):
             for note in done.notes:
                 self.ledger.note(note)
             case.new = [parameter for parameter in model.parameters() if id(parameter) not in known]
+            batch = nn.modules.batchnorm._BatchNorm
+            case.norms = [m for m in model.modules() if isinstance(m, batch) and id(m) not in modules]
         self._enrol(model)
+
+    def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
+        """Batch norms that are ours follow the phase: the script may never have needed to switch modes."""
+        case = case_of(model)
+        if case.norms:
+            mode = model.training and torch.is_grad_enabled()
+            for norm in case.norms:
+                norm.training = mode
+        return args
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """An optimizer made after the surgery may have been given a list of parameters made before it."""

@@ -1,0 +1,144 @@
+"""The change to make to a script, as a diff against it or in words."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from akeso.remedies.edit import Prescription
+from akeso.script.rewrite import Clues, rewrite
+from tests.script.prescribed_help import edit, perform
+
+SCRIPT = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 2, (64,))
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+model = nn.Sequential(
+    nn.Linear(4, 8),
+    nn.Sigmoid(),
+    nn.Linear(8, 8), nn.Sigmoid(),
+    nn.Linear(8, 2), nn.Softmax(dim=1),
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for batch, target in loader:
+    out = model(batch)
+    loss = F.cross_entropy(out, target)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def change(tmp_path):
+    plain = perform(tmp_path, SCRIPT)
+    found = plain.ledger.to_dict()
+    path = tmp_path / "train.py"
+
+    def changed(*edits):
+        before = path.read_bytes()
+        result = rewrite(
+            path, Prescription(edits), Clues(found["places"], plain.operation.survey.to_list(), {})
+        )
+        assert path.read_bytes() == before
+        return result
+
+    return changed
+
+
+def lines(diff, sign):
+    return [
+        line[1:].strip()
+        for line in diff.splitlines()
+        if line.startswith(sign) and not line.startswith(sign * 3)
+    ]
+
+
+def test_hidden_activations_are_exchanged_and_the_output_left(change):
+    made = change(edit("substitute-activation", "hidden", from_="Sigmoid", to="SELU"))
+    assert lines(made.diff, "+") == ["nn.SELU(),", "nn.Linear(8, 8), nn.SELU(),"]
+    assert not made.words
+
+
+def test_an_output_function_is_taken_off(change):
+    made = change(edit("substitute-activation", "output", from_="Softmax", to="none"))
+    assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.Identity(),"]
+
+
+def test_optimizer_and_rate(change):
+    made = change(edit("set-learning-rate", to=0.05))
+    assert lines(made.diff, "+") == ["optimizer = torch.optim.SGD(model.parameters(), lr=0.05)"]
+    made = change(edit("substitute-optimizer", to="Adam", lr=0.001))
+    assert lines(made.diff, "+") == ["optimizer = torch.optim.Adam(model.parameters(), lr=0.001)"]
+
+
+def test_lines_are_added_around_the_step(change):
+    made = change(edit("clip-gradient", kind="norm", limit=1.0), edit("add-zero-grad"))
+    assert lines(made.diff, "+") == [
+        "optimizer.zero_grad()",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1)",
+    ]
+    made = change(edit("warm-up", steps=20))
+    assert "warm_up.step()" in lines(made.diff, "+")
+
+
+def test_new_weights_are_drawn_before_the_optimizer_is_made(change):
+    made = change(
+        edit("substitute-activation", "hidden", from_="Sigmoid", to="SELU"),
+        edit("reinitialise", scheme="auto"),
+    )
+    assert "for layer in model.modules():" in lines(made.diff, "+")
+    assert any('nonlinearity="linear"' in line for line in lines(made.diff, "+"))
+
+
+def test_norms_are_put_between_layer_and_activation(change):
+    made = change(edit("insert-normalisation", "hidden", kind="batch"))
+    assert lines(made.diff, "+") == [
+        "nn.Linear(4, 8), nn.BatchNorm1d(8),",
+        "nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Sigmoid(),",
+    ]
+
+
+def test_batch_size_and_loss(change):
+    assert "batch_size=64" in change(edit("set-batch-size", to=64)).diff
+    made = change(edit("substitute-loss", from_="cross_entropy", to="mse_loss"))
+    assert "F.mse_loss(out, target)" in made.diff
+
+
+def test_what_has_no_place_is_said_in_words(change):
+    made = change(edit("standardise-targets"), edit("set-mode", to="by-phase"))
+    assert not made.diff
+    assert len(made.words) == 2
+
+
+def test_functions_and_methods(tmp_path):
+    source = SCRIPT.replace("model = nn.Sequential(", "old = nn.Sequential(").replace(
+        "optimizer =",
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.a, self.b, self.c = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)\n"
+        "    def forward(self, x):\n"
+        "        x = torch.sigmoid(self.a(x))\n"
+        "        x = self.b(x).sigmoid()\n"
+        "        return F.softmax(self.c(x), dim=1)\n"
+        "model = Net()\n"
+        "optimizer =",
+    )
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    hidden = edit("substitute-activation", "hidden", from_="Sigmoid", to="ReLU")
+    output = edit("substitute-activation", "output", from_="Softmax", to="none")
+    made = rewrite(tmp_path / "train.py", Prescription([hidden, output]), clues)
+    assert lines(made.diff, "+") == ["x = F.relu(self.a(x))", "x = F.relu(self.b(x))", "return self.c(x)"]
+
+
+def test_a_file_that_cannot_be_read_gives_words(tmp_path):
+    made = rewrite(tmp_path / "gone.py", Prescription([edit("add-zero-grad")]), Clues({}, [], {}))
+    assert made.words == ("add-zero-grad",)
+    assert not os.listdir(tmp_path)

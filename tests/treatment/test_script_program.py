@@ -1,0 +1,136 @@
+"""Attempts on scripts as processes of their own: they pause and go on, crash, hang, and leave files alone."""
+
+from __future__ import annotations
+
+import runpy
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from akeso.errors import BadInput, Refused
+from akeso.remedies.edit import Edit, Prescription
+from akeso.script.program import Program as Script
+from akeso.treatment.script_program import ScriptProgram
+
+TRAIN = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+x = torch.randn(64, 2)
+y = (x[:, 0] > 0).long()
+model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(6):
+    for i in range(0, 64, 16):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[i:i + 16]), y[i:i + 16]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        accuracy = (model(x).argmax(1) == y).float().mean().item()
+    print(f"epoch {epoch} val_acc: {accuracy:.4f}")
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Makes a program of a source; what is left running is ended."""
+    monkeypatch.chdir(tmp_path)
+    made = []
+
+    def make(source, **options):
+        (tmp_path / "train.py").write_text(textwrap.dedent(source))
+        made.append(ScriptProgram(Script("train.py"), tmp_path / "run", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_run_that_paused_goes_on_to_the_same_bits_and_another_seed_is_another_run(program, tmp_path):
+    treated = Prescription([Edit("set-learning-rate", "", {"to": 0.05})])
+    one = program(TRAIN)
+    untreated = one.attempt(Prescription())
+    assert untreated.whole
+    assert (untreated.steps, untreated.spent, one.planned_steps) == (24, 24, 24)
+    assert untreated.metric_name == "val_accuracy"
+    part = one.attempt(treated, max_steps=9)
+    assert (part.steps, part.whole) == (8, False)  # whole epochs: the script evaluates there
+    assert part.metric is not None
+    rest = one.attempt(treated)
+    assert rest.whole
+    assert (rest.steps, rest.spent) == (24, 16)
+    (tmp_path / "fixed.py").write_text(TRAIN.replace("lr=0.1", "lr=0.05"))
+    theirs = runpy.run_path(str(tmp_path / "fixed.py"))["model"].state_dict()
+    ours = load_file(rest.weights)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    other = one.attempt(Prescription([Edit("reseed", "", {"seed": 7})]))
+    assert other.seed == 7
+    assert not torch.equal(load_file(untreated.weights)["0.weight"], load_file(other.weights)["0.weight"])
+
+
+def test_a_crash_and_a_hang_are_one_failed_attempt_each(program):
+    source = TRAIN.replace("for epoch", "rate = optimizer.param_groups[0]['lr']\nfor epoch").replace(
+        "    with torch.no_grad",
+        "    assert rate != 1, 'far too fast'\n    while rate > 1: pass\n    with torch.no_grad",
+    )
+    one = program(source)
+    assert one.attempt(Prescription()).whole
+    crashed = one.attempt(Prescription([Edit("set-learning-rate", "", {"to": 1.0})]))
+    assert "far too fast" in crashed.failed
+    assert not crashed.whole
+    one.timeout = 8.0
+    late = one.attempt(Prescription([Edit("set-learning-rate", "", {"to": 2.0})]))
+    assert "time limit" in late.failed
+    assert not late.whole
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("name = input('who? ')\n" + TRAIN, "asks for input"),
+        (
+            "import json\ndata = json.load(open('data.json'))\n"
+            + TRAIN
+            + "\njson.dump(data, open('data.json', 'w'))",
+            "writes over its own data",
+        ),
+        ("print('nothing to train')", "trains nothing"),
+    ],
+)
+def test_a_script_that_cannot_be_treated_is_refused_with_the_reason(program, tmp_path, source, words):
+    (tmp_path / "data.json").write_text("[1, 2, 3]")
+    with pytest.raises(Refused, match=words):
+        program(source).attempt(Prescription())
+    assert (tmp_path / "data.json").read_text() == "[1, 2, 3]"
+
+
+def test_a_script_that_fails_by_itself_is_said_to(program):
+    with pytest.raises(BadInput, match="fails by itself"):
+        program("raise SystemExit('no data')").attempt(Prescription())
+
+
+def test_attempts_leave_the_users_files_as_the_untreated_run_left_them(program, tmp_path):
+    source = (
+        "import os\nresumed = os.path.exists('model.pt')\n"
+        + TRAIN
+        + "\nprint('quality=0.75')\ntorch.save(model.state_dict(), 'model.pt')\n"
+        + "open('log.txt', 'a').write(f'resumed {resumed}\\n')\n"
+    )
+    (tmp_path / "log.txt").write_text("before\n")
+    one = program(source, metric=r"quality=([\d.]+)", higher_is_better=True)
+    untreated = one.attempt(Prescription())
+    assert (untreated.metric, untreated.metric_name) == (0.75, "metric")  # the script's own figure decides
+    kept = (tmp_path / "model.pt").read_bytes()
+    assert (tmp_path / "log.txt").read_text() == "before\nresumed False\n"
+    attempt = one.attempt(Prescription([Edit("set-learning-rate", "", {"to": 0.5})]))
+    assert attempt.whole
+    assert (tmp_path / "model.pt").read_bytes() == kept
+    assert (tmp_path / "log.txt").read_text() == "before\nresumed False\n"
+    written = sorted(path.name for path in (tmp_path / "run" / "attempt-01" / "files").iterdir())
+    assert [name.split("-", 1)[1] for name in written] == ["model.pt", "log.txt"]
+    log = (tmp_path / "run" / "attempt-01" / "files" / written[1]).read_text()
+    assert log.endswith("resumed False\n")  # it did not go on from the untreated run's model

@@ -1,0 +1,109 @@
+"""``akeso treat`` from the command line, on scripts that know nothing of akeso."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SICK = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(400, 2)
+y = (x.norm(dim=1) > 1.2).long()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2, 8)] + [nn.Linear(8, 8) for _ in range(8)])
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.sigmoid(layer(x))
+        return self.out(x)
+
+model = Net()
+optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+for epoch in range(30):
+    for i in range(0, 300, 30):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[i:i + 30]), y[i:i + 30]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        out = model(x[300:])
+        print(f"epoch {epoch} val_acc {(out.argmax(1) == y[300:]).float().mean():.3f}")
+"""
+
+HEALTHY = (
+    SICK.replace("range(8)", "range(1)")
+    .replace("torch.sigmoid(", "torch.relu(")
+    .replace("Linear(8, 8)", "Linear(8, 8)")
+)
+
+
+def treat(folder, *options, source):
+    (folder / "train.py").write_text(source)
+    command = [
+        sys.executable,
+        "-m",
+        "akeso",
+        "treat",
+        "--json",
+        "out.json",
+        "--run",
+        "run",
+        *options,
+        "train.py",
+    ]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
+    )
+    document = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {}
+    return done, document
+
+
+def test_a_sick_script_is_cured_and_the_change_shown(tmp_path):
+    done, document = treat(tmp_path, source=SICK)
+    assert done.returncode == 0, done.stderr
+    assert document["schema"] == 1
+    assert document["status"] in ("repaired", "improved")
+    assert document["higher_is_better"] is True
+    assert document["after"] > 0.8 > 0.75 > document["before"]
+    assert document["diagnoses"][0]["problem"] == "vanishing-gradient"
+    assert document["prescription"]
+    assert document["cost"]["steps"] < 3.1
+    assert "--- a/train.py" in done.stderr
+    assert os.path.isfile(document["weights"])
+    assert (tmp_path / "train.py").read_text() == SICK
+
+
+def test_a_healthy_script_is_left_alone_after_one_run(tmp_path):
+    done, document = treat(tmp_path, source=HEALTHY)
+    assert done.returncode == 0, done.stderr
+    assert document["status"] == "healthy"
+    assert len(document["attempts"]) == 1
+    assert document["prescription"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--metric", "val_acc ([0-9.]+)"), "--higher-is-better"),
+        (("--metric", "val_acc", "--higher-is-better"), "one, around the number"),
+        (("--only", "prayer"), "no remedy 'prayer'"),
+        (("--plan", "prayer"), "prayer"),
+    ],
+)
+def test_wrong_usage_is_said_before_anything_is_run(tmp_path, options, words):
+    done, document = treat(tmp_path, *options, source="raise SystemExit(3)")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert document in ({}, {**document, "error": document.get("error")})
+    assert not (tmp_path / "run").exists()
