@@ -41,11 +41,7 @@ for epoch in range(30):
         print(f"epoch {epoch} val_acc {(out.argmax(1) == y[300:]).float().mean():.3f}")
 """
 
-HEALTHY = (
-    SICK.replace("range(8)", "range(1)")
-    .replace("torch.sigmoid(", "torch.relu(")
-    .replace("Linear(8, 8)", "Linear(8, 8)")
-)
+HEALTHY = SICK.replace("range(8)", "range(1)").replace("torch.sigmoid(", "torch.relu(")
 
 
 def treat(folder, *options, source):
@@ -102,8 +98,7 @@ def test_a_healthy_script_is_left_alone_after_one_run(tmp_path):
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_run(tmp_path, options, words):
-    done, document = treat(tmp_path, *options, source="raise SystemExit(3)")
+    done, _ = treat(tmp_path, *options, source="raise SystemExit(3)")
     assert done.returncode == 2
     assert words in done.stderr
-    assert document in ({}, {**document, "error": document.get("error")})
     assert not (tmp_path / "run").exists()

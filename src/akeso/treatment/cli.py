@@ -11,7 +11,7 @@ import click
 
 from akeso.errors import AkesoError, BadInput
 from akeso.script import program as programs
-from akeso.script.folder import run_folder
+from akeso.script.folder import run_folder, world_size
 from akeso.script.metrics import ChosenMetric
 from akeso.script.program import Program as Script
 from akeso.script.rewrite import Change, Clues, rewrite
@@ -85,6 +85,8 @@ def treat(script: str, arguments: tuple[str, ...], is_module: bool, **options: A
     """
     chosen = Script(script, arguments, is_module)
     try:
+        if world_size() > 1:
+            raise BadInput("akeso treat runs a script in one process; start it without torchrun")
         programs.check(chosen)
         if options["metric"] is not None:
             ChosenMetric(options["metric"])

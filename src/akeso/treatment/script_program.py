@@ -191,7 +191,11 @@ class ScriptProgram(Program):
                 case.running = Running(self._order(case, limit, stop_on_error, keep_files=not own))
             else:
                 case.running.go_on(limit, stop_on_error)
-            stop = case.running.wait(self._limit(limit, before))
+            try:
+                stop = case.running.wait(self._limit(limit, before))
+            except BaseException:  # ended before its files are put away
+                case.running.end()
+                raise
         if own:
             self._keeping.untreated(case.folder)
         case.answer, case.failed = _answer(case.folder, stop)

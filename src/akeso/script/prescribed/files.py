@@ -110,7 +110,7 @@ class FileWatch:
         self._log.flush()
 
     def _is_ignored(self, real: str) -> bool:
-        return real.startswith(self._ignored)
+        return real.startswith(self._ignored) or f"{os.sep}__pycache__{os.sep}" in real
 
 
 def _ignored(run: Path) -> tuple[str, ...]:

@@ -91,12 +91,15 @@ class Operation:
                 self._paths.get(id(module), "?") if module is not None else OUTSIDE, name, made or caller(3)
             )
         result = func(*args, **kwargs)
-        self.survey.follow(name, inputs, tensors(result if isinstance(result, tuple) else (result,)), key)
+        try:
+            self.survey.follow(name, inputs, tensors(result if isinstance(result, tuple) else (result,)), key)
+        except Exception:  # the survey is a convenience; the script's run is not to suffer from it
+            self.close_survey([])
         return result
 
     def _loss(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A loss function was called. One that calls itself again, as dispatching does, is left alone."""
-        if self._quiet or self._in_loss:
+        if self._quiet or self._in_loss or torch.compiler.is_compiling():
             return original(*args, **kwargs)
         self._in_loss = True
         try:
@@ -130,7 +133,7 @@ class Operation:
     # modules ----------------------------------------------------------------------------------------------
 
     def _call(self, original: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self._quiet:
+        if self._quiet or torch.compiler.is_compiling():
             return original(module, *args, **kwargs)
         if self._calls:
             self._calls.append(module)
