@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +20,9 @@ import torch
 from akeso.replay import generators
 from akeso.replay.keys import key
 from akeso.replay.trace.entropy import GENERATORS, Entropy
-from akeso.replay.trace.recorder import Enough, Recorder
+from akeso.replay.trace.recorder import EVENTS, Enough, Recorder
 
-__all__ = ["Enough", "Prepared", "Recorder", "environment", "needs_restart", "prepare"]
+__all__ = ["Enough", "Prepared", "Recorder", "Recording", "environment", "needs_restart", "prepare", "record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,42 @@ def prepare(
         undo.append(entropy.stop)
     generators.seed_all(key(seed, "setup"))
     return Prepared(seed, torch.get_num_threads(), tuple(notes), entropy, tuple(undo))
+
+
+class Recording:
+    """A process that was prepared and is being recorded; ``close`` ends the recording."""
+
+    def __init__(self, prepared: Prepared, recorder: Recorder) -> None:
+        self._prepared, self.recorder = prepared, recorder
+        self.notes = prepared.notes
+
+    def close(self) -> None:
+        """Write the last line of the journal and take every wrapper away."""
+        self.recorder.close()
+        self._prepared.undo()
+
+
+def record(
+    folder: str | Path, seed: int, script: str | Path | None, arguments: Sequence[str] = ()
+) -> Recording:
+    """Prepare this process and record every optimizer step into a run folder: ``akeso run --deterministic``.
+
+    Args:
+        folder: The run folder; ``akeso diff`` compares two of them.
+        seed: The seed of the run.
+        script: The script that is about to run, so that ``akeso diff`` can run it again; None when there is none.
+        arguments: Its arguments.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    prepared = prepare(seed, events=folder / EVENTS)
+    command = {
+        "script": str(Path(script).resolve()) if script is not None else "",
+        "arguments": [str(argument) for argument in arguments],
+        "cwd": os.getcwd(),
+    }
+    recorder = Recorder(folder, seed=seed, command=command, entropy=prepared.entropy)
+    return Recording(prepared, recorder.start())
 
 
 def _switches(warn_only: bool) -> list[Callable[[], None]]:

@@ -19,7 +19,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from akeso.replay import digests, fingerprint, generators
-from akeso.replay.journal import ReplayJournal
+from akeso.replay.journal import FILE, ReplayJournal
 from akeso.replay.trace.entropy import Entropy
 from akeso.replay.trace.loading import Loading, sample_digests
 from akeso.replay.trace.models import Models
@@ -80,6 +80,7 @@ class Recorder:
     def start(self) -> Recorder:
         """Install the hooks and write the first line."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        _set_aside(self.folder / FILE)
         self._journal = ReplayJournal(self.folder)
         script = self._command.get("script")
         body = {
@@ -225,6 +226,16 @@ class Recorder:
             if self._journal.trouble:
                 print(f"akeso: {self._journal.trouble}", file=sys.stderr)
                 self._journal = None
+
+
+def _set_aside(path: Path) -> None:
+    """An earlier recording in the same folder keeps its lines under another name."""
+    number = 1
+    while path.exists():
+        other = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        if not other.exists():
+            path.rename(other)
+        number += 1
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
