@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
 from akeso.history import Event
@@ -64,6 +66,10 @@ SICK = {
     ),
     "overfitting": Sketch(
         loss=falling(2.3, 0.01), validation=lambda s: 1.0 + 2.0 * s, validation_accuracy=lambda s: 0.8 - 0.2 * s
+    ),
+    "data-leakage": Sketch(
+        loss=falling(2.3, 0.01), validation=falling(2.3, 0.01),
+        validation_accuracy=lambda s: np.where(s < 0.95, 1.0, 0.3),
     ),
     "non-finite": Sketch(loss=lambda s: np.where(s > 0.5, np.nan, 2.0 - s)),
     "oscillating-loss": Sketch(
@@ -139,3 +145,54 @@ def test_found_within_the_first_part_of_the_run(problem):
     history = SICK[problem].history()
     early = examine(history.until(int(0.15 * history.steps)))
     assert problem in {d.problem for d in early.diagnoses if d.severity != "info"}
+
+
+def test_a_rate_that_has_decayed_to_nothing_shows_in_validation_that_repeats_itself():
+    sketch = Sketch(
+        loss=flat(2.1), noise=0.02, accuracy=flat(0.2), validation=flat(2.1), update=lambda i: 0.01
+    )
+    assert first(sketch) == "learning-rate-too-low"
+
+
+def test_a_loss_with_the_wrong_sign_is_no_good_loss():
+    sketch = Sketch(loss=falling(-2.3, -90.0), baseline=math.nan, accuracy=flat(0.02))
+    assert first(sketch) == "improper-loss"
+
+
+def test_one_output_unit_and_rare_positives_collapse_into_imbalance():
+    facts = {
+        "loss": "binary_cross_entropy_with_logits", "classes": 1, "task": "binary", "target_kind": "binary",
+    }  # fmt: skip
+    run = {
+        "target_top_share": math.nan, "target_mean": 0.05, "target_std": 0.22, "target_min": 0.0, "target_max": 1.0,
+        "prediction_top_share": 1.0,
+    }  # fmt: skip
+    sketch = Sketch(loss=flat(0.2), baseline=0.2, accuracy=flat(0.95), facts=facts, run=run)
+    assert first(sketch) == "class-imbalance"
+
+
+def test_a_penalty_added_to_the_loss_does_not_raise_the_constant_prediction():
+    sketch = Sketch(run={"baseline_loss": lambda s: 2.3 * (1 + 10 * np.exp(-8 * s))})
+    assert standing(sketch.history()).baseline == pytest.approx(2.3, rel=0.05)
+
+
+def test_a_layer_that_is_never_used_is_no_problem_but_one_cut_off_is():
+    events = (Event(8, "detached", "net.0.weight", {"reason": "no-grad"}),)
+    history = Sketch(events=events).history()
+    fresh = replace(history.layers[0].parameters[0], init_std=1 / math.sqrt(3 * 64))
+    history.layers[0] = replace(history.layers[0], parameters=(fresh,))
+    assert [d.problem for d in examine(history).diagnoses if d.severity != "info"] == [
+        "parameters-not-trained"
+    ]
+    history.layers[0] = replace(history.layers[0], visible=False)
+    assert examine(history).status == "healthy"
+
+
+@pytest.mark.parametrize("kind", ["learns", "slow but steady", "learns noisily in batches of four"])
+def test_nothing_is_said_while_a_healthy_run_is_under_way(kind):
+    history = HEALTHY[kind].history()
+    for step in range(5, history.steps, 20):
+        part = history.until(step)
+        assert examine(part).status == "healthy"
+        part.planned_steps = None
+        assert examine(part).status == "healthy"
