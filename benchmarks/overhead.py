@@ -55,14 +55,11 @@ def _tiny_mlp(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, S
 
 def _images(count: int, channels: int, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     if channels == 1:
-        try:
-            from benchmarks.data import load
+        from benchmarks.data import mnist
 
-            x, y, *_ = load("mnist")
-            x = torch.as_tensor(x[:count], dtype=torch.float32).reshape(-1, 1, 28, 28)
-            return (x / x.max()).to(device), torch.as_tensor(y[:count], dtype=torch.int64).to(device)
-        except Exception:
-            print("MNIST is not there; random images of its size are used", file=sys.stderr)
+        data = mnist()
+        x = torch.as_tensor(data[0][:count], dtype=torch.float32).reshape(-1, 1, 28, 28) / 255
+        return x.to(device), torch.as_tensor(data[1][:count], dtype=torch.int64).to(device)
     x = torch.randn(count, channels, size, size, device=device)
     return x, torch.randint(0, 10, (count,), device=device)
 
@@ -258,7 +255,7 @@ class _Clock:
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def measure(training: Training, device: torch.device, rounds: int, folder: Path) -> dict[str, Any]:
+def measure(training: Training, device: torch.device, rounds: int, folder: Path, *, alone: bool) -> dict[str, Any]:
     """Median ratios to the plain training, for akeso and the alternatives.
 
     Every watched block is a whole short training with a watch of its own: its start is paid for too.
@@ -289,7 +286,7 @@ def measure(training: Training, device: torch.device, rounds: int, folder: Path)
     with _histograms(folder / "tb") as histograms:
         for number in range(rounds):
             ratio("akeso", lambda number=number: watched(number))  # type: ignore[misc]
-            if number % 3:
+            if alone or number % 3:
                 continue  # the alternatives are far away from any limit: fewer rounds will do
             ratio(".grad.norm().item() loop", lambda: _item_loop(model, step, training.block))
             ratio("detect_anomaly", lambda: _anomaly(model, step, training.block))
@@ -347,6 +344,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of a training's name")
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
+    parser.add_argument("--alone", action="store_true", help="leave the alternatives out")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -358,7 +356,7 @@ def main() -> int:
         if options.only not in training.name:
             continue
         with TemporaryDirectory() as folder:
-            result = measure(training, device, rounds, Path(folder))
+            result = measure(training, device, rounds, Path(folder), alone=options.alone)
         found.append(result)
         print(f"\n{training.name} ({device}, {rounds} rounds of {training.block} steps, medians)")
         for name, over in result["overheads"].items():

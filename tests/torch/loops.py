@@ -188,7 +188,10 @@ def frozen_unused_tied() -> list[torch.Tensor]:
 
 def sparse() -> list[torch.Tensor]:
     model = nn.Sequential(nn.EmbeddingBag(30, 8, sparse=True), nn.Linear(8, 2))
-    optimizers = [torch.optim.SparseAdam(model[0].parameters()), torch.optim.SGD(model[1].parameters(), lr=0.1)]
+    optimizers = [
+        torch.optim.SparseAdam(model[0].parameters()),
+        torch.optim.SGD(model[1].parameters(), lr=0.1),
+    ]
     tokens = torch.randint(0, 30, (96, 5))
     for batch, _ in _batches(tokens, tokens):
         loss = F.cross_entropy(model(batch), (batch[:, 0] > 15).long())
@@ -261,7 +264,9 @@ def recurrent() -> list[torch.Tensor]:
 
 def attention() -> list[torch.Tensor]:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-    model = nn.Sequential(nn.Linear(6, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 1))
+    model = nn.Sequential(
+        nn.Linear(6, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 1)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=STEPS)
     x = torch.randn(96, 5, 6)

@@ -103,7 +103,7 @@ def test_validation_is_seen_with_its_accuracy_and_loss() -> None:
 def test_activations_written_as_functions_are_sites() -> None:
     history = _watched("plain").history
     assert history.facts["activations"] == {"relu": "ReLU", "tanh": "Tanh"}
-    assert {"relu", "tanh", "first", "last"} <= set(history.scopes("act_std"))
+    assert {"relu", "tanh", "last"} <= set(history.scopes("act_std"))
     assert history.scopes("act_dead") == ["relu"]
     assert history.scopes("act_saturated") == ["tanh"]
 

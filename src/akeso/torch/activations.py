@@ -42,6 +42,9 @@ _LEAVES = (
 )  # fmt: skip
 
 
+_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+
+
 def is_leaf(module: nn.Module) -> bool:
     """Whether the module is a layer whose output is read as such."""
     return isinstance(module, _LEAVES)
@@ -143,6 +146,8 @@ class Sites:
         tensor = first_tensor(output)
         if tensor is None or not tensor.is_floating_point() or tensor.numel() == 0:
             return
+        if isinstance(module, _NORMS):
+            self._pending = None  # a normalised layer is read behind its norm
         self.settle()
         site = self._site(name)
         if site is not None:

@@ -14,9 +14,9 @@ class Cadence:
     """
 
     #: Seconds that may go into looking before the budget has had time to grow; nobody notices them.
-    ALLOWANCE = 0.005
+    ALLOWANCE = 0.010
     #: Share of the budget for looking; the rest is for what unsampled steps and evaluations cost.
-    SHARE = 0.5
+    SHARE = 0.6
     #: However cheap looking is, a reading every few steps says as much as one at each.
     DENSEST = 8
 
@@ -26,7 +26,6 @@ class Cadence:
         self._began = clock()
         self._next = 0
         self._free = 0  # the next step that is looked at whatever it costs
-        self._paid = 0.0  # spent on looks between those
         self._burst_until = -1
         self._bursts = 0
         self.spent = 0.0
@@ -39,7 +38,7 @@ class Cadence:
             return True
         if step < self._next:
             return False
-        return self._paid + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
+        return self.spent + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
 
     @property
     def elapsed(self) -> float:
@@ -59,8 +58,6 @@ class Cadence:
         self._next = step + min(1 + step // 4, self.DENSEST)
         if step >= self._free:
             self._free = 2 * step + (step < 4)
-        else:
-            self._paid += seconds
         self.spend(seconds)
 
     def spend(self, seconds: float) -> None:
