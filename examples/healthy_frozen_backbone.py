@@ -4,11 +4,10 @@ A body trained before is frozen on purpose, and only a new last layer is trained
 features that already separate the classes.
 """
 
-from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
-
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 digits = load_digits()

@@ -4,10 +4,9 @@ The layer is far wider than the task needs and its biases start well below zero.
 most images, many on all of them, and the digits are read all the same.
 """
 
+import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
-
-import torch
 from torch import nn
 
 torch.manual_seed(0)

@@ -4,10 +4,9 @@ The loss of a single sample is near zero or large and nothing between; from step
 factors of a hundred. Averaged over an epoch it falls, and the rare class is learned.
 """
 
+import torch
 import torch.nn.functional as F
 from sklearn.datasets import make_moons
-
-import torch
 from torch import nn
 
 torch.manual_seed(0)

@@ -4,11 +4,10 @@ REINFORCE on a bandit with four arms. The "loss" is a device for getting the rig
 rises while it wanders.
 """
 
-import torch.nn.functional as F
-from torch.distributions import Categorical
-
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.distributions import Categorical
 
 torch.manual_seed(0)
 policy = nn.Sequential(nn.Linear(4, 24), nn.Tanh(), nn.Linear(24, 4))

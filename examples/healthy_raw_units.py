@@ -4,9 +4,8 @@ Nothing was scaled beforehand: the network normalises its inputs itself with a B
 the output layer starts at the mean and spread of the targets. It only looks out of scale.
 """
 
-from sklearn.datasets import make_regression
-
 import torch
+from sklearn.datasets import make_regression
 from torch import nn
 
 torch.manual_seed(0)

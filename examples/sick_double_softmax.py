@@ -4,11 +4,10 @@ The model hands out probabilities, because somebody wanted them, and the criteri
 The loss falls, the accuracy rises; both stop where a softmax of a softmax has no slope left.
 """
 
+import torch
 import torch.nn as nn
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
-
-import torch
 
 torch.manual_seed(0)
 digits = load_digits()

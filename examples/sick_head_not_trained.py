@@ -4,10 +4,9 @@ The optimizer was made before the last layer was exchanged for one with the righ
 body learns to work around a random last layer; nothing complains.
 """
 
+import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
-
-import torch
 from torch import nn
 
 torch.manual_seed(0)

@@ -3,11 +3,10 @@
 Until that row comes up in a batch the training is faultless; one step later every weight is NaN.
 """
 
-from sklearn.datasets import load_diabetes
-from torch.utils.data import DataLoader, TensorDataset
-
 import torch
+from sklearn.datasets import load_diabetes
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(1)
 data, target = load_diabetes(return_X_y=True)

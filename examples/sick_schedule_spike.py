@@ -4,12 +4,11 @@ The peak of the one-cycle schedule was set a hundred times too high. The rate cl
 the way up the ReLUs die, and on the way down there is nobody left to learn.
 """
 
+import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
-
-import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 digits = load_digits()

@@ -4,9 +4,8 @@ Predictions are (32, 1), targets (32,): their difference is (32, 32), every pred
 every target, and the best answer is the mean for all.
 """
 
-from sklearn.datasets import make_friedman1
-
 import torch
+from sklearn.datasets import make_friedman1
 from torch import nn
 
 torch.manual_seed(0)

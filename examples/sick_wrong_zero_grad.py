@@ -4,9 +4,8 @@ A first attempt with SGD was left in the file. The gradients of all steps pile u
 while on their common direction and then runs away in slow waves.
 """
 
-from sklearn.datasets import load_digits
-
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 
 torch.manual_seed(0)
