@@ -58,8 +58,8 @@ def _images(count: int, channels: int, size: int, device: torch.device) -> tuple
         from benchmarks.data import mnist
 
         data = mnist()
-        x = torch.as_tensor(data[0][:count], dtype=torch.float32).reshape(-1, 1, 28, 28) / 255
-        return x.to(device), torch.as_tensor(data[1][:count], dtype=torch.int64).to(device)
+        x = torch.as_tensor(data.x_train[:count], dtype=torch.float32).reshape(-1, 1, 28, 28) / 255
+        return x.to(device), torch.as_tensor(data.y_train[:count], dtype=torch.int64).to(device)
     x = torch.randn(count, channels, size, size, device=device)
     return x, torch.randint(0, 10, (count,), device=device)
 
