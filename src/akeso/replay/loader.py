@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -184,7 +186,7 @@ class KeyedLoader:
         options["batch_sampler" if loading.batched else "sampler"] = self._addresses
         if not loading.batched:
             options["batch_size"] = None
-        self._loader: DataLoader[Any] = DataLoader(
+        self._loader: DataLoader[Any] = _quietly(
             keyed,
             num_workers=loading.workers,
             collate_fn=loading.collate,
@@ -202,8 +204,12 @@ class KeyedLoader:
                 yield Batch(*address, self._keyed.batch(address, self.loading.batched), last)
             return
         try:
-            source = iter(self._loader)
-        except (TypeError, AttributeError, OSError) as error:
+            with warnings.catch_warnings():
+                # More workers than cores, and what cannot be pickled: the first was asked for, the second is
+                # said better below.
+                warnings.filterwarnings("ignore", "This DataLoader will create|Got pickle error")
+                source = iter(self._loader)
+        except (TypeError, AttributeError, PicklingError, OSError) as error:
             if not self.loading.workers:
                 raise
             kind = type(self.loading.dataset).__name__
@@ -214,6 +220,13 @@ class KeyedLoader:
             ) from error
         for (at_epoch, number, indices), last in self._addresses.walk():
             yield Batch(at_epoch, number, indices, next(source), last)
+
+
+def _quietly(*arguments: Any, **options: Any) -> DataLoader[Any]:
+    """Make a loader without the remark that it has more workers than there are cores."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        return DataLoader(*arguments, **options)
 
 
 def check_dataset(dataset: Any) -> None:

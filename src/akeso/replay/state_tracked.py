@@ -204,13 +204,12 @@ class TrackedObject(Tracked):
 
 
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.device, torch.dtype)
+_FIXED = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
 _PLAIN = (torch.Tensor, np.ndarray, dict, list, set, deque)
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(
-        value, bool | int | float | complex | str | bytes | tuple | frozenset | _PLAIN
-    )
+    return isinstance(value, (*_PLAIN, *_FIXED))
 
 
 def adopt(name: str, value: Any) -> Tracked:

@@ -1,0 +1,80 @@
+"""Liveness: what a loop carries is told from what it merely uses."""
+
+from __future__ import annotations
+
+import linecache
+from types import CodeType
+
+import pytest
+
+from akeso.replay.state_liveness import LoopNames, loops_around
+
+
+def _names(body: str, line: int) -> LoopNames:
+    text = f"def program():\n{body}"
+    name = f"<liveness {abs(hash(text))}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    module = compile(text, name, "exec")
+    code = next(item for item in module.co_consts if isinstance(item, CodeType))
+    found = loops_around(code, line)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "carried", "scratch"),
+    [
+        ("    for b in s:\n        total += b\n        x = b\n", {"total"}, {"x", "b"}),
+        ("    for b in s:\n        best = min(best, b)\n", {"best"}, {"b"}),
+        ("    for b in s:\n        if b:\n            x = 1\n        print(x)\n", {"x"}, {"b"}),
+        (
+            "    for b in s:\n        if b:\n            x = 1\n        else:\n            x = 2\n        y = x\n",
+            set(),
+            {"x", "y"},
+        ),
+        (
+            "    for b in s:\n        if b:\n            continue\n        x = b\n        use(x)\n",
+            set(),
+            {"x"},
+        ),
+        (
+            "    for b in s:\n        h = [h for h in b]\n        f = lambda q: q + k\n        k = 1\n",
+            {"k"},
+            {"h", "f"},
+        ),
+        (
+            "    for b in s:\n        with open(b) as f:\n            x = f.read()\n        y = x\n",
+            set(),
+            {"f", "x", "y"},
+        ),
+        (
+            "    for b in s:\n        try:\n            x = b()\n        except E:\n            pass\n        use(x)\n",
+            {"x"},
+            {"b"},
+        ),
+        ("    for b in s:\n        for c in b:\n            x = c\n        use(x)\n", {"x"}, {"b", "c"}),
+        ("    while n < 9:\n        b = next(s)\n        n = n + 1\n", {"n"}, {"b"}),
+    ],
+)
+def test_carried_and_scratch(body: str, carried: set[str], scratch: set[str]) -> None:
+    found = _names(body, 2)
+    assert scratch <= found.scratch
+    assert not carried & found.scratch
+
+
+def test_what_an_outer_loop_prepares_is_not_scratch_of_the_inner() -> None:
+    body = (
+        "    for e in es:\n        total = 0\n        rate = f(e)\n        for b in s:\n"
+        "            total += b * rate\n            x = b\n        show(total, x)\n"
+    )
+    inner = _names(body, 5)
+    assert {"total", "rate", "e"}.isdisjoint(inner.scratch)
+    assert "b" in inner.scratch
+    assert "x" not in inner.scratch_at_end
+
+
+def test_hidden_positions_are_reported() -> None:
+    assert _names("    for i, b in enumerate(s):\n        use(i)\n", 2).counters == (("i", 2),)
+    assert _names("    for i, b in enumerate(s):\n        use(b)\n", 2).counters == ()
+    assert _names("    for i, b in enumerate(s, run.index):\n        use(i)\n", 2).counters == ()
+    assert _names("    for a, b in zip(s, t):\n        use(a)\n", 2).zipped == (2,)

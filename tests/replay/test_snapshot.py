@@ -1,0 +1,122 @@
+"""Snapshots: read by others too, whole or recognised as damaged, never half there."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from akeso.replay import snapshot
+from akeso.replay.snapshot_background import BackgroundWriter
+
+STATE = {
+    "weights": torch.arange(10.0),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "empty": torch.zeros(0, 2),
+    "n": 3,
+}
+
+
+def _take(folder: Path, *steps: int, keep: int = 2, spare: int = 0) -> BackgroundWriter:
+    writer = BackgroundWriter(folder, keep, spare)
+    for step in steps:
+        writer.take(step, {**STATE, "step": step})
+        writer.wait()
+    return writer
+
+
+def test_a_snapshot_comes_back_and_safetensors_can_read_it(tmp_path: Path) -> None:
+    _take(tmp_path, 5)
+    info, passed = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    assert passed == ()
+    back = snapshot.load(info)
+    assert back["n"] == 3
+    assert back["empty"].shape == (0, 2)
+    held = load_file(info.path / "tensors.safetensors")
+    assert torch.equal(held["state.weights"], STATE["weights"])
+    assert torch.equal(held["state.half"], STATE["half"])
+
+
+def test_the_copy_is_taken_at_once(tmp_path: Path) -> None:
+    writer = BackgroundWriter(tmp_path, 2, 0)
+    value = torch.zeros(1000)
+    writer.take(1, {"value": value})
+    value += 1
+    writer.wait()
+    info, _ = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    assert snapshot.load(info)["value"].sum() == 0
+
+
+def test_the_two_newest_stay_and_those_asked_for(tmp_path: Path) -> None:
+    _take(tmp_path, 10, 15, 20, 25, 30, spare=10)
+    assert [info.step for info in snapshot.found(tmp_path)] == [10, 20, 25, 30]
+
+
+def test_any_damage_is_recognised_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    _take(tmp_path, 1, 2)
+    last = tmp_path / "snapshots" / f"{2:012d}"
+    for file in sorted(last.iterdir()):
+        whole = file.read_bytes()
+        for place in range(0, len(whole), max(1, len(whole) // 9)):
+            flipped = bytearray(whole)
+            flipped[place] ^= 0x10
+            file.write_bytes(bytes(flipped))
+            _expect_first(tmp_path)
+            file.write_bytes(whole[:place])
+            _expect_first(tmp_path)
+        file.unlink()
+        _expect_first(tmp_path)
+        file.write_bytes(whole)
+    info, _ = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    assert info.step == 2
+
+
+def _expect_first(folder: Path) -> None:
+    info, passed = snapshot.newest_whole(folder)
+    assert info is not None
+    assert info.step == 1
+    assert [bad.step for bad in passed] == [2]
+
+
+def test_a_disk_that_takes_no_more_leaves_what_was_there(tmp_path: Path) -> None:
+    _take(tmp_path, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        writer = _take(tmp_path, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ((step, _, _, trouble),) = writer.finished()
+    assert step == 2
+    assert "File too large" in str(trouble)
+    assert [(info.step, info.whole) for info in snapshot.found(tmp_path)] == [(1, True)]
+    assert list((tmp_path / "snapshots").glob(".*")) == []
+
+
+def test_what_a_killed_process_was_writing_is_cleared_away(tmp_path: Path) -> None:
+    left = tmp_path / "snapshots" / ".writing-000000000007-1"
+    left.mkdir(parents=True)
+    (left / "tensors.safetensors").write_bytes(b"half")
+    assert snapshot.found(tmp_path) == ()
+    _take(tmp_path, 8)
+    assert not left.exists()
+
+
+def test_memory_is_used_again(tmp_path: Path) -> None:
+    writer = BackgroundWriter(tmp_path, 2, 0)
+    places = []
+    for step in (1, 2):
+        writer.take(step, STATE)
+        writer.wait()
+        places.append(_memory(writer))
+    assert places[0] == places[1]
+
+
+def _memory(writer: Any) -> int:
+    return int(writer._block._memory.data_ptr())
