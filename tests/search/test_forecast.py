@@ -9,7 +9,7 @@ import pytest
 
 from akeso.errors import BadInput
 from akeso.search.curves import Curve, Knowledge, jitter, running_costs, stalled
-from akeso.search.forecast import Forecast, _student
+from akeso.search.forecast import Forecast, student
 from akeso.search.profiles import search_profile
 from akeso.search.recorded import RecordedStudy
 from akeso.search.rules import ProfileRule
@@ -76,10 +76,10 @@ def test_a_bad_trial_lies_further_beyond_than_a_good_one() -> None:
     assert good.optimistic < good.likely
 
 
-def test_students_quantile_is_close_to_the_tabulated_one() -> None:
+def teststudents_quantile_is_close_to_the_tabulated_one() -> None:
     table = {1: 15.8945, 2: 4.8487, 3: 3.4819, 4: 2.9985, 10: 2.3593, 30: 2.1470}
     for freedom, wanted in table.items():
-        assert _student(0.98, freedom) == pytest.approx(wanted, rel=0.015)
+        assert student(0.98, freedom) == pytest.approx(wanted, rel=0.015)
 
 
 def test_wrong_rates_are_refused() -> None:
@@ -91,7 +91,7 @@ def test_wrong_rates_are_refused() -> None:
 def test_false_stops_stay_under_the_bound_in_simulated_studies(make: object) -> None:
     """The stated guarantee: trials of the best quarter are given up at no more than the rate asked for."""
     ended = wrong = stopped = 0
-    profile = search_profile("akeso", false_stops=0.02, reach=None, patience=None)
+    profile = search_profile("akeso", false_stops=0.02, reach=None, patience=None, sliver=None)
     for seed in range(6):
         study = make(90, seed)  # type: ignore[operator]
         goal = goal_of(study)
@@ -110,7 +110,7 @@ def test_a_stricter_rate_stops_less() -> None:
     study = accuracy_study(90, seed=11)
     counts = []
     for rate in (0.2, 0.02):
-        profile = search_profile("akeso", false_stops=rate, reach=None, patience=None)
+        profile = search_profile("akeso", false_stops=rate, reach=None, patience=None, sliver=None)
         search = simulate(study, ProfileRule(profile), in_order(range(90)))
         counts.append(sum(one.spent for one in search.ended))
     assert counts[0] <= counts[1]
@@ -129,11 +129,11 @@ def test_trials_that_ran_under_a_threshold_do_not_lower_it() -> None:
 
 def test_the_floor_is_undercut_no_more_often_than_asked() -> None:
     study = accuracy_study(200, seed=6)
-    forecast = Forecast(knowledge(study, 100), rate=0.1)
+    forecast = Forecast(knowledge(study, 100))
     undercut = 0
     for trial in study.trials[100:]:
         costs = running_costs(trial.values, maximize=True, value_of="best")
-        undercut += any(costs[-1] < forecast.floor(costs[:t]) for t in range(1, 20, 3))
+        undercut += any(costs[-1] < forecast.floor(costs[:t], rate=0.1) for t in range(1, 20, 3))
     assert undercut <= 20
 
 

@@ -104,7 +104,24 @@ def test_only_sure_and_serious_findings_of_the_profile_end_a_trial() -> None:
 
 def test_no_more_gain_keeps_the_value_and_needs_a_gain_before() -> None:
     judge = Judge(AKESO, Knowledge((), EPOCHS), maximize=True)
-    risen = [0.1, 0.3, 0.5, 0.6, 0.65, 0.66, 0.655, 0.65, 0.654, 0.656, 0.653, 0.651, 0.655, 0.652]
+    risen = [
+        0.1,
+        0.3,
+        0.5,
+        0.6,
+        0.65,
+        0.66,
+        0.655,
+        0.65,
+        0.654,
+        0.656,
+        0.653,
+        0.651,
+        0.655,
+        0.652,
+        0.653,
+        0.654,
+    ]
     verdict = judge.of_curve(running_costs(risen, maximize=True))
     assert (verdict.action, verdict.problem) == ("finish", "no-more-gain")
     flat = [0.1, 0.101, 0.1, 0.099, 0.1, 0.1, 0.101, 0.1, 0.1, 0.099, 0.1, 0.1, 0.1, 0.1]

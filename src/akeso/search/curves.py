@@ -86,6 +86,29 @@ class Knowledge:
         return float(self.finals[count - 1]) if 1 <= count <= len(self.finals) else math.inf
 
 
+class Scale:
+    """A monotone scale for costs that may span orders of magnitude where trials diverge.
+
+    Near the good trials it is linear, beyond the median finished one logarithmic, so that a bad trial cannot
+    bend what is learnt from the good ones.
+    """
+
+    def __init__(self, curves: Floats) -> None:
+        finals = curves[:, -1] if len(curves) else np.zeros(1)
+        self._origin = float(np.min(finals))
+        spread = float(np.median(finals)) - self._origin
+        self._unit = spread if spread > 0 else max(float(np.std(curves)) if len(curves) else 1.0, 1e-12)
+
+    def compress(self, costs: Floats) -> Floats:
+        """Costs on the scale."""
+        z = (np.minimum(costs, 1e300) - self._origin) / self._unit
+        return np.asarray(np.where(z <= 1, z, 1 + np.log(np.maximum(z, 1))))
+
+    def expand(self, place: float) -> float:
+        """A place on the scale as a cost."""
+        return self._origin + self._unit * (place if place <= 1 else math.exp(min(place - 1, 700.0)))
+
+
 def stalled(costs: Floats, window: int, tolerance: float) -> bool:
     """Whether the best cost of the last ``window`` reports is no better than the best before them.
 

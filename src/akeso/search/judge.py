@@ -27,9 +27,8 @@ class Judge:
         self.knowledge = knowledge
         self.maximize = maximize
         enough = profile.false_stops is not None and len(knowledge) >= profile.warm_up
-        self.forecast = (
-            Forecast(knowledge, rate=profile.false_stops or 0.02, top=profile.top) if enough else None
-        )
+        rate = profile.false_stops or 0.02
+        self.forecast = Forecast(knowledge, rate=rate, top=profile.top) if enough else None
 
     @property
     def guarding(self) -> bool:
@@ -71,9 +70,11 @@ class Judge:
         if epoch >= self.knowledge.epochs - 1:
             return CONTINUE
         if self.forecast is not None:
-            verdict = self._of_forecast(self.forecast, costs, epoch)
-            if verdict:
-                return verdict
+            return (
+                self._of_forecast(self.forecast, costs, epoch)
+                or self._of_gain(self.forecast, costs, epoch)
+                or self._of_reach(self.forecast, costs, epoch)
+            )
         return self._of_stalling(costs, epoch)
 
     def _not_finite(self, costs: Floats, epoch: int) -> Verdict:
@@ -85,36 +86,59 @@ class Judge:
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
 
     def _of_forecast(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
-        if self.protects(float(costs[-1])):
-            best = self._best()
-            if costs[-1] <= best:
-                return CONTINUE
+        if costs[-1] <= forecast.goal or self.protects(float(costs[-1])):
+            return CONTINUE
         outlook = forecast.outlook(costs)
+        if outlook.beyond <= forecast.limit:
+            return CONTINUE
         shown = {
             "value": self._value(float(costs[-1])),
             "forecast": self._value(outlook.likely),
             "goal": self._value(forecast.goal),
-            "errors_beyond": round(outlook.beyond, 3) if math.isfinite(outlook.beyond) else None,
-            "limit": round(outlook.limit, 3),
+            "errors_beyond": round(outlook.beyond, 3),
+            "limit": round(forecast.limit, 3),
             "finished_trials": forecast.trials,
         }
-        stand = (
-            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; "
-            f"trials of this study that stood there ended near {shown['forecast']:.4g}"
+        text = (
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; trials of "
+            f"this study that stood there ended near {shown['forecast']:.4g}, {outlook.beyond:.1f} forecast errors "
+            f"short of its best quarter ({shown['goal']:.4g})."
         )
-        if outlook.beyond > outlook.limit and not self.protects(float(costs[-1])):
-            text = f"{stand}, {outlook.beyond:.1f} forecast errors short of its best quarter ({shown['goal']:.4g})."
-            return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
-        if self.profile.reach is not None and self.protects(float(costs[-1])):
-            best = self._best()
-            margin = (outlook.likely - outlook.optimistic) * (self.profile.reach - 1)
-            if outlook.optimistic - margin > best:
-                shown["best"] = self._value(best)
-                text = f"{stand}, out of reach of its best ({shown['best']:.4g}); its value is kept."
-                return Verdict(
-                    "finish", "out-of-reach", "no-more-gain", epoch=epoch, sentence=text, evidence=shown
-                )
-        return CONTINUE
+        return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
+
+    def _of_gain(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
+        """No more gain, as the finished trials show it: nothing is to be expected but a sliver."""
+        if self.profile.sliver is None or epoch < 2 or costs[-1] <= self.knowledge.best(1):
+            return CONTINUE
+        gain = forecast.gain(costs)
+        if gain >= self.profile.sliver:
+            return CONTINUE
+        text = (
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs the finished trials of this study promise no more "
+            "gain to one that stands here; the trial ends early and keeps its value."
+        )
+        shown = {"value": self._value(float(costs[-1])), "gain_at_most": round(gain, 4)}
+        return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)
+
+    def _of_reach(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
+        """A trial of the best quarter that cannot come among the best few has no more to give."""
+        if self.profile.reach is None or not self.protects(float(costs[-1])):
+            return CONTINUE
+        best = self._best()
+        outlook = forecast.outlook(costs, self.profile.reach)
+        if costs[-1] <= best or outlook.optimistic <= best:
+            return CONTINUE
+        likely = outlook.likely
+        shown = {
+            "value": self._value(float(costs[-1])),
+            "forecast": self._value(likely),
+            "best": self._value(best),
+        }
+        text = (
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g} and would "
+            f"end near {shown['forecast']:.4g}, out of reach of the best ({shown['best']:.4g}); its value is kept."
+        )
+        return Verdict("finish", "out-of-reach", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)
 
     def _of_stalling(self, costs: Floats, epoch: int) -> Verdict:
         """No more gain: the trial had risen well above its own noise and then stood still for long.

@@ -28,7 +28,7 @@ def judge_many(judges: Sequence[Judge], costs: Sequence[Floats], epochs: int) ->
     if epoch >= epochs - 1 or any(judge.forecast is None for judge in judges):
         return CONTINUE
     floors = [
-        judge.forecast.floor(curve, share=len(judges))
+        judge.forecast.floor(curve, rate=(judge.profile.false_stops or 0.02) / len(judges))
         for judge, curve in zip(judges, costs, strict=True)
         if judge.forecast is not None
     ]

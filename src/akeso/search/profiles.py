@@ -37,8 +37,9 @@ class SearchProfile:
     ``false_stops`` bounds the rate at which trials that would have ended in the best ``top`` share of the
     study are given up for their curve (see :mod:`akeso.search.forecast`); None leaves curves alone.
     ``warm_up`` finished trials are needed before curves are compared. A trial that cannot come among the best
-    ``keep`` (at most; a tenth of a young study) by ``reach`` forecast errors ends early with its value, and so
-    does one without any gain over ``patience`` of the planned epochs.
+    ``keep`` (at most; a tenth of a young study) by ``reach`` forecast errors ends early with its value, if that
+    lies in the best ``top`` share already. So does one from which no more gain than a ``sliver`` of the study's
+    spread is to be expected; in a study too young to know, one without any gain over ``patience`` of the epochs.
     """
 
     name: str
@@ -53,9 +54,10 @@ class SearchProfile:
     keep: int = 10
     reach: float | None = None
     patience: float | None = None
+    sliver: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("confidence", "top", "patience", "false_stops"):
+        for name in ("confidence", "top", "patience", "sliver", "false_stops"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise BadInput(f"{name} of a search profile must lie between 0 and 1, but got {value!r}")
@@ -80,8 +82,9 @@ AKESO: Final = SearchProfile(
     stops=_HOPELESS,
     at_steps=_HOPELESS,
     false_stops=0.02,
-    reach=1.0,
-    patience=0.35,
+    reach=1.5,
+    patience=0.5,
+    sliver=0.05,
 )
 
 BTTACKLER: Final = SearchProfile(
