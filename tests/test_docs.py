@@ -1,13 +1,14 @@
 """Everything that README and docs show is run.
 
-Blocks marked ``python`` are executed; one that begins with ``# name.py`` is saved under that name instead. In
-blocks marked ``bash`` every line is a command that must end with 0, or with what ``# exit code N`` behind it says.
-All blocks of a page run one after the other in one folder. A block is left out only when the line before it is
-``<!-- not run: reason -->``.
+Blocks marked ``python`` are executed in one interpreter per page, where each sees the names of those before
+it; one that begins with ``# name.py`` is saved under that name instead. In blocks marked ``bash`` every line is
+a command that must end with 0, or with what ``# exit code N`` behind it says. All blocks of a page run one after
+the other in one folder. A block is left out only when the line before it is ``<!-- not run: reason -->``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -42,20 +43,63 @@ def blocks_of(page: Path) -> list[Block]:
     ]
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+class Interpreter:
+    """A Python of its own, in which the blocks of a page run one after the other and see each other's names."""
+
+    LOOP = """
+import json, sys, traceback
+answers, sys.stdout = sys.stdout, sys.stderr
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    try:
+        exec(compile(json.loads(line), "a block", "exec"), names)
+        answer = ""
+    except BaseException:
+        answer = traceback.format_exc()
+    print(json.dumps(answer), file=answers, flush=True)
+"""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-c", self.LOOP]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=surroundings(),
+        )
+
+    def run(self, code: str) -> str:
+        """Run a block; the traceback of what went wrong, or nothing."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        return str(json.loads(answer)) if answer else "the interpreter ended"
+
+    def __enter__(self) -> Interpreter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate(timeout=60)
+
+
+def surroundings() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, env=environment(PATH=path)
-    )
+    return environment(PATH=path)
 
 
-def run_python(code: str, folder: Path) -> None:
+def run_python(code: str, folder: Path, interpreter: Interpreter) -> None:
     named = re.match(r"# (\w+\.py)\n", code)
     if named:
         (folder / named[1]).write_text(code)
         return
-    done = run([sys.executable, "-c", code], folder)
-    assert done.returncode == 0, f"{code}\n{done.stderr}"
+    trouble = interpreter.run(code)
+    assert not trouble, f"{code}\n{trouble}"
 
 
 def run_bash(code: str, folder: Path) -> None:
@@ -63,7 +107,9 @@ def run_bash(code: str, folder: Path) -> None:
         if not line.strip() or line.startswith("#"):
             continue
         expected = re.search(r"# exit code (\d+)", line)
-        done = run(["bash", "-c", line], folder)
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=600, env=surroundings()
+        )
         wanted = int(expected[1]) if expected else 0
         assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
 
@@ -71,13 +117,14 @@ def run_bash(code: str, folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_is_shown_works(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for block in blocks_of(page):
-        if block.skipped:
-            continue
-        if block.language == "python":
-            run_python(block.code, tmp_path)
-        elif block.language == "bash":
-            run_bash(block.code, tmp_path)
+    with Interpreter(tmp_path) as interpreter:
+        for block in blocks_of(page):
+            if block.skipped:
+                continue
+            if block.language == "python":
+                run_python(block.code, tmp_path, interpreter)
+            elif block.language == "bash":
+                run_bash(block.code, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -24,7 +24,7 @@ def environment(**more: str) -> dict[str, str]:
 def python(folder: Path, *arguments: str, **more: str) -> Done:
     """``python`` in a folder."""
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, timeout=120, env=environment(**more))
+    return subprocess.run(command, cwd=folder, capture_output=True, timeout=300, env=environment(**more))
 
 
 def akeso(folder: Path, *arguments: str, **more: str) -> Done:

@@ -182,11 +182,18 @@ def test_a_deterministic_run_gives_the_same_bits_again(tmp_path: Path) -> None:
         """
         import random, torch, numpy as np
         print(list({"a", "b", "c", "d"}), random.random(), np.random.rand(), np.random.default_rng().random())
-        print(torch.nn.Linear(3, 2)(torch.rand(3)).tolist())
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.rand(4, 3)).pow(2).mean().backward()
+            optimizer.step()
+        print(model.weight.tolist())
         """,
     )
-    first, second = (
-        akeso(tmp_path, "run", "-q", "--deterministic", "--seed", "5", "draws.py") for _ in range(2)
-    )
+    options = ["-q", "--deterministic", "--seed", "5"]
+    (tmp_path / "taken").write_text("a file: the second run cannot be recorded")
+    first, second = (akeso(tmp_path, "run", *options, "--run", run, "draws.py") for run in ("a", "taken"))
+    assert b"cannot be recorded" in second.stderr
     assert first.returncode == 0, first.stderr.decode()
     assert first.stdout == second.stdout

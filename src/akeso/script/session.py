@@ -129,8 +129,12 @@ class Session:
             prepare(seed)  # the first process records for all
             return
         script = None if program.is_module else program.target
-        self._recording = record(self._folder, seed, script, program.arguments)
-        for note in self._recording.notes:
+        try:
+            self._recording = record(self._folder, seed, script, program.arguments)
+            notes = self._recording.notes
+        except OSError as error:  # a folder that cannot be written does not stop a training
+            notes = (*prepare(seed).notes, f"the steps cannot be recorded for akeso diff ({error.strerror})")
+        for note in notes:
             self._voice.say(note)
 
     # At its end
@@ -140,11 +144,11 @@ class Session:
         if self._verdict is not None:
             return self._verdict.code
         self._stop_listening()
-        if self._recording is not None:
-            self._recording.close()
         try:
             from akeso.script.verdict import conclude  # NumPy and all detectors: not before they are needed
 
+            if self._recording is not None:
+                self._recording.close()
             history, overhead = self._close_watch()
             self._verdict = conclude(
                 self._request, ending, history, overhead, self._folder, self._rank, self._trouble
