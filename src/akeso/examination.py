@@ -25,6 +25,11 @@ _CAUSE: Final = 0.6
 #: What certainty is worth against a place in the causal order, and against an onset at the end of the run.
 _RANK: Final = 0.01
 _ONSET: Final = 0.15
+#: The order in which the papers list their problems, for those that are exposed together.
+_TABLE: Final = (
+    "vanishing-gradient", "exploding-gradient", "dying-relu", "oscillating-loss", "slow-convergence",
+    "improper-output-activation", "improper-loss", "abnormal-data", "no-more-gain",
+)  # fmt: skip
 #: Consequences that say nothing new once their cause is named.
 _REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
 #: How many consequences are named beside the roots.
@@ -87,7 +92,11 @@ def _gravity(symptom: Symptom) -> tuple[int, float]:
 
 
 def _by_exposure(merged: Mapping[str, Symptom]) -> list[Diagnosis]:
-    ordered = sorted(merged.values(), key=lambda symptom: (symptom.severity == "info", symptom.step))
+    def order(symptom: Symptom) -> tuple[bool, int, int]:
+        place = _TABLE.index(symptom.problem) if symptom.problem in _TABLE else len(_TABLE)
+        return symptom.severity == "info", symptom.step, place
+
+    ordered = sorted(merged.values(), key=order)
     return [_diagnosis(symptom, ()) for symptom in ordered]
 
 

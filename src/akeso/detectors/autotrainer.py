@@ -38,6 +38,16 @@ class Check:
         return float(finite.max()) if len(finite) else 0.0
 
 
+def _accuracies(history: History, seen: list[Window]) -> Floats:
+    """Accuracy per epoch: of training where it was sampled, else of validation, else as in the epoch before."""
+    trained, validated = per_epoch(history, "accuracy", seen), per_epoch(history, "val_accuracy", seen)
+    found = np.where(np.isfinite(trained), trained, validated)
+    for index in range(1, len(found)):
+        if not math.isfinite(found[index]):
+            found[index] = found[index - 1]
+    return found
+
+
 @dataclass(frozen=True)
 class _Rule(Detector):
     problem: ClassVar[str]
@@ -46,7 +56,7 @@ class _Rule(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         seen = epochs(history)
-        accuracy, loss = per_epoch(history, "accuracy", seen), per_epoch(history, "loss", seen)
+        accuracy, loss = _accuracies(history, seen), per_epoch(history, "loss", seen)
         for count in range(self.every, len(seen) + 1, self.every):
             check = Check(history, seen[count - 1], count, accuracy[:count], loss[:count])
             found = self.look(check)
@@ -167,7 +177,9 @@ class AutotrainerSlowConvergence(_Rule):
     delta: float = 0.01
 
     def look(self, check: Check) -> tuple[str, dict[str, float]] | None:
-        known = np.nan_to_num(check.accuracy, nan=0.0)
+        known = (
+            check.accuracy if np.isfinite(check.accuracy).all() else np.nan_to_num(check.accuracy, nan=0.0)
+        )
         largest = float(np.diff(known).max()) if len(known) > 1 else 0.0
         if largest <= self.delta:
             return "", {"largest_gain": largest, "accuracy": check.best}
