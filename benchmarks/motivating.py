@@ -9,6 +9,7 @@ biases zero). The paper: dying ReLU in 80 % of runs of the first, oscillating lo
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -37,7 +38,7 @@ def one(depth: int, seed: int, samples: int, epochs: int) -> dict[str, Any]:
     def build() -> nn.Module:
         widths = [784] + [128] * depth + [10]
         parts: list[nn.Module] = []
-        for number, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+        for number, (before, after) in enumerate(itertools.pairwise(widths)):
             layer = nn.Linear(before, after)
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)

@@ -85,8 +85,9 @@ def report(figures: Figures, complete: bool) -> int:
             " WORSE" if row["worse"] else ""
         )
         cure = ", ".join(edit["remedy"] for edit in row["prescription"]) or "nothing"
+        reached = f"{row['before']:.3f} -> {row['after']:.3f} (expert {row['expert']:.3f})"
         print(
-            f"  {row['case']:<38} {row['before']:.3f} -> {row['after']:.3f} (expert {row['expert']:.3f}) not {flags}: {cure}; found {row['found'][:3]}, left {row['left']}"
+            f"  {row['case']:<38} {reached} not {flags}: {cure}; found {row['found'][:3]}, left {row['left']}"
         )
     for row in figures.errors:
         print(f"  error in {row['case']} {row['kind']}: {row['error']}")

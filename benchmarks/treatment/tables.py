@@ -118,7 +118,8 @@ def table_6(figures: Figures) -> list[str]:
 
 def side_by_side(figures: Figures) -> list[str]:
     """The four plans at the same budget, with 95 % intervals."""
-    head = f"  {'plan':<12} {'runs':>5} {'gone':>7} {'restored':>9} {'after':>22} {'worse':>6} {'steps':>11} {'time':>6}"
+    head = f"  {'plan':<12} {'runs':>5} {'gone':>7} {'restored':>9} {'after':>22} {'worse':>6}"
+    head += f" {'steps':>11} {'time':>6}"
     lines = ["Plans side by side (95 % bootstrap intervals; cost in multiples of one plain training)", head]
     for plan in PLANS:
         rows = figures.of(plan)

@@ -125,7 +125,7 @@ class Scripted(Program):
 
     def __init__(self, untreated: Any, treated: Any) -> None:
         self.untreated, self.treated, self.seen = untreated, treated, 0
-        self.source = akeso.treat(sick(epochs=3), dry_run=True).attempts[0].attempt
+        self.source = akeso.treat(sick(), dry_run=True).attempts[0].attempt
 
     @property
     def planned_steps(self) -> int:

@@ -157,7 +157,8 @@ def test_schedulers_step_once_an_epoch_or_once_a_step() -> None:
 
 EDITS = [
     Edit("set-batch-size", "", {"to": 48}), Edit("scale-inputs"), Edit("set-learning-rate", "", {"to": 0.5}),
-    Edit("set-learning-rate", "", {"factor": 0.1}), Edit("substitute-optimizer", "", {"to": "SGD", "lr": 0.1, "momentum": 0.9}),
+    Edit("set-learning-rate", "", {"factor": 0.1}),
+    Edit("substitute-optimizer", "", {"to": "SGD", "lr": 0.1, "momentum": 0.9}),
     Edit("warm-up", "", {"steps": 6}), Edit("weight-classes"), Edit("set-output-bias", "", {"to": "prior"}),
     Edit("substitute-loss", "", {"to": "cross_entropy"}), Edit("fix-broadcast"), Edit("mean-reduction"),
     Edit("find-learning-rate", "", {"low": 1e-5, "high": 1.0, "steps": 12}), Edit("set-weight-decay", "", {"to": 0.0}),
