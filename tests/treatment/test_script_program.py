@@ -50,40 +50,41 @@ def program(tmp_path, monkeypatch):
         one.close()
 
 
-def test_a_run_that_paused_goes_on_to_the_same_bits_and_another_seed_is_another_run(program, tmp_path):
-    treated = Prescription([Edit("set-learning-rate", "", {"to": 0.05})])
-    one = program(TRAIN)
+def rate(value):
+    return Prescription([Edit("set-learning-rate", "", {"to": value})])
+
+
+def test_attempts_pause_go_on_crash_and_hang(program, tmp_path):
+    source = TRAIN.replace("for epoch", "rate = optimizer.param_groups[0]['lr']\nfor epoch").replace(
+        "    with torch.no_grad",
+        "    assert rate != 1, 'far too fast'\n    while rate > 1: pass\n    with torch.no_grad",
+    )
+    one = program(source)
     untreated = one.attempt(Prescription())
     assert untreated.whole
     assert (untreated.steps, untreated.spent, one.planned_steps) == (24, 24, 24)
     assert untreated.metric_name == "val_accuracy"
-    part = one.attempt(treated, max_steps=9)
+
+    part = one.attempt(rate(0.05), max_steps=9)
     assert (part.steps, part.whole) == (8, False)  # whole epochs: the script evaluates there
     assert part.metric is not None
-    rest = one.attempt(treated)
+    rest = one.attempt(rate(0.05))
     assert rest.whole
     assert (rest.steps, rest.spent) == (24, 16)
     (tmp_path / "fixed.py").write_text(TRAIN.replace("lr=0.1", "lr=0.05"))
     theirs = runpy.run_path(str(tmp_path / "fixed.py"))["model"].state_dict()
     ours = load_file(rest.weights)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
     other = one.attempt(Prescription([Edit("reseed", "", {"seed": 7})]))
     assert other.seed == 7
     assert not torch.equal(load_file(untreated.weights)["0.weight"], load_file(other.weights)["0.weight"])
 
-
-def test_a_crash_and_a_hang_are_one_failed_attempt_each(program):
-    source = TRAIN.replace("for epoch", "rate = optimizer.param_groups[0]['lr']\nfor epoch").replace(
-        "    with torch.no_grad",
-        "    assert rate != 1, 'far too fast'\n    while rate > 1: pass\n    with torch.no_grad",
-    )
-    one = program(source)
-    assert one.attempt(Prescription()).whole
-    crashed = one.attempt(Prescription([Edit("set-learning-rate", "", {"to": 1.0})]))
+    crashed = one.attempt(rate(1.0))
     assert "far too fast" in crashed.failed
     assert not crashed.whole
     one.timeout = 8.0
-    late = one.attempt(Prescription([Edit("set-learning-rate", "", {"to": 2.0})]))
+    late = one.attempt(rate(2.0))
     assert "time limit" in late.failed
     assert not late.whole
 

@@ -66,14 +66,15 @@ def treat(folder, *options, source):
 
 
 def test_a_sick_script_is_cured_and_the_change_shown(tmp_path):
-    done, document = treat(tmp_path, source=SICK)
+    only = ("--only", "substitute-activation", "--only", "reinitialise")
+    done, document = treat(tmp_path, *only, source=SICK)
     assert done.returncode == 0, done.stderr
     assert document["schema"] == 1
     assert document["status"] in ("repaired", "improved")
     assert document["higher_is_better"] is True
     assert document["after"] > 0.8 > 0.75 > document["before"]
     assert document["diagnoses"][0]["problem"] == "vanishing-gradient"
-    assert document["prescription"]
+    assert {edit["remedy"] for edit in document["prescription"]} == {"substitute-activation", "reinitialise"}
     assert document["cost"]["steps"] < 3.1
     assert "--- a/train.py" in done.stderr
     assert os.path.isfile(document["weights"])
