@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=None, help="repeats of the random sampler")
     parser.add_argument("--workers", type=int, default=1, help="simulated workers")
     parser.add_argument(
-        "--share", type=float, default=0.2, help="budget: share of the pool the plain search sees"
+        "--share", type=float, default=0.33, help="budget: share of the pool the plain search sees"
     )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
     parser.add_argument("--pack", type=Path, help="also write one archive per task into this folder")

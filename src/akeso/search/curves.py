@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -37,17 +37,27 @@ class Curve:
     ``full`` trials went through all planned epochs, so their last cost is what such a trial comes to. Others
     ended early; their last cost is a pessimistic one. ``guarded`` trials ran while a threshold could have
     stopped them, which matters for calibration: those that would have crossed it are not there to be seen.
+    ``settled`` trials ended early because nothing more was to be gained: they are taken as if they had gone on
+    where they stood, for else a study whose trials settle early would never learn from them.
     """
 
     costs: tuple[float, ...]
     full: bool
     stopped: bool = False
     guarded: bool = False
+    settled: bool = False
 
     @property
     def final(self) -> float:
         """The cost the trial ended with; infinite when it was stopped or never reported."""
         return math.inf if self.stopped or not self.costs else self.costs[-1]
+
+
+def _carried_on(curve: Curve, epochs: int) -> Curve:
+    if not curve.settled or not curve.costs or len(curve.costs) >= epochs:
+        return curve
+    rest = (curve.costs[-1],) * (epochs - len(curve.costs))
+    return replace(curve, costs=curve.costs + rest, full=True)
 
 
 class Knowledge:
@@ -64,7 +74,9 @@ class Knowledge:
             raise BadInput(f"epochs must be at least 1, but {epochs=}; pass the number of planned reports")
         everything = tuple(ended)
         whole = [
-            c for c in everything if c.full and len(c.costs) == epochs and all(map(math.isfinite, c.costs))
+            c
+            for c in (_carried_on(curve, epochs) for curve in everything)
+            if c.full and len(c.costs) == epochs and all(map(math.isfinite, c.costs))
         ]
         self.epochs = epochs
         self.ended = len(everything)

@@ -172,6 +172,8 @@ class Health:
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
         }
+        if self._ending is not None:
+            about["indicator"] = self._ending.indicator
         if crashed:
             about["error"] = crashed
         self._trial.set_user_attr(memory.TRIAL, about)

@@ -66,7 +66,8 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
         # Returned without a report: its value still counts for what the best of the study are.
         value = float(trial.values[objective])
         costs = running_costs([value], maximize=maximize[objective])
-    return Curve(tuple(costs.tolist()), full, not complete, bool(about.get("guarded", False)))
+    settled = complete and about.get("indicator") == "no-more-gain"
+    return Curve(tuple(costs.tolist()), full, not complete, bool(about.get("guarded", False)), settled)
 
 
 class Memory:

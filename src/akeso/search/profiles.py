@@ -82,7 +82,8 @@ AKESO: Final = SearchProfile(
     stops=_HOPELESS,
     at_steps=_HOPELESS,
     false_stops=0.02,
-    reach=1.5,
+    top=0.3,  # a margin around the best quarter: what its edge is, is itself only estimated
+    warm_up=3,
     patience=0.5,
     sliver=0.05,
 )

@@ -137,7 +137,13 @@ def simulate(
         finite = [c for c in done if math.isfinite(c)]
         full = len(done) == study.epochs
         lost = stopped or not finite
-        seen.ended[trial.number] = Curve(tuple(done), full and not lost, lost, run.guarded)
+        seen.ended[trial.number] = Curve(
+            tuple(done),
+            full and not lost,
+            lost,
+            run.guarded,
+            verdict.indicator == "no-more-gain" and not lost,
+        )
         sign = -1.0 if study.maximize else 1.0
         value = math.nan if lost else sign * finite[-1]
         last = sign * finite[-1] if finite else math.nan

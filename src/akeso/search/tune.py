@@ -239,7 +239,10 @@ class DiagnosisStopper(Stopper):
         costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
         stopped = verdict is not None and verdict.action == "stop"
         full = verdict is None and len(values) == self.epochs
-        self._ended[trial_id] = Curve(tuple(costs.tolist()), full, stopped, trial_id in self._guarded)
+        settled = verdict is not None and verdict.indicator == "no-more-gain"
+        self._ended[trial_id] = Curve(
+            tuple(costs.tolist()), full, stopped, trial_id in self._guarded, settled
+        )
 
     def _say(self, trial_id: str, verdict: Verdict) -> None:
         if self._log is not None:
