@@ -395,3 +395,20 @@ def test_another_model_than_the_recorded_one_is_refused(tmp_path: Path) -> None:
     _live(program(2), tmp_path, 6)
     with pytest.raises(BadInput, match="another model than the one in the snapshot"):
         _live(program(3), tmp_path)
+
+
+def test_wrappers_of_what_is_tracked_and_loops_further_out_are_no_holes(tmp_path: Path) -> None:
+    for number, name in enumerate(("a", "b")):
+        with Run(tmp_path / name, seed=number) as run:
+            model = _model()
+            joined = torch.nn.Sequential(model, torch.nn.Softmax(1))
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            run.track(model=model, optimizer=optimizer)
+            for x, y in run.batches(DATA, batch_size=8):
+                loss = torch.nn.functional.nll_loss(joined(x).log(), y)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(loss)
+            assert run.notes == []
+            assert run.steps == 4

@@ -70,6 +70,8 @@ def snapshot(run: Path, prove: bool) -> None:
     folder = run.resolve()
     about = run_folder.read(folder)
     click.echo(f"{folder}: seed {about['seed']}, {' '.join(about['program']['command'])}")
+    if about["program"]["hash seed"] == "random":
+        click.echo("PYTHONHASHSEED was not set: the order of sets of strings differs from process to process")
     infos = found(folder)
     if not infos:
         click.echo("no snapshot yet")

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from akeso.errors import Refused
+from akeso.errors import BadInput, Refused
 from akeso.replay.loader import Loading, check_dataset
 from akeso.replay.sampler import DrawnOrder, KeyedOrder, Order
 
@@ -40,6 +40,33 @@ def take_over(loader: Any, seed: int, workers: int | None, transform: Any) -> tu
         more=more,
     )
     return loading, _order(loader, seed, batched)
+
+
+def loading_of(
+    data: Any,
+    seed: int,
+    workers: int | None,
+    *,
+    batch_size: int | None,
+    shuffle: bool | None,
+    transform: Any,
+    collate: Any,
+    drop_last: bool,
+    pin_memory: bool,
+) -> tuple[Loading, Order]:
+    """Return how the batches of a dataset, or of a DataLoader handed over, are made, and in which order."""
+    if is_loader(data):
+        if batch_size is not None or shuffle is not None or collate is not None or drop_last:
+            raise BadInput(
+                "batch_size, shuffle, collate_fn and drop_last come from the DataLoader handed over"
+            )
+        return take_over(data, seed, workers, transform)
+    check_dataset(data)
+    if batch_size is None:
+        raise BadInput("run.batches needs batch_size=, unless it is given a DataLoader")
+    loading = Loading(data, workers or 0, transform, collate, pin_memory=pin_memory)
+    chosen = True if shuffle is None else shuffle
+    return loading, KeyedOrder(len(data), batch_size, seed=seed, shuffle=chosen, drop_last=drop_last)
 
 
 def _order(loader: Any, seed: int, batched: bool) -> Order:

@@ -12,22 +12,20 @@ from time import perf_counter
 from types import FrameType, TracebackType
 from typing import Any
 
-import torch
-
 from akeso.errors import BadInput, Refused
 from akeso.replay import fingerprint, fingerprint_data, generators, run_folder, snapshot
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.journal import read as read_journal
 from akeso.replay.keys import extend, key
-from akeso.replay.loader import Batch, KeyedLoader, Loading, check_dataset
-from akeso.replay.loader_own import is_loader, take_over
+from akeso.replay.loader import Batch, KeyedLoader, Loading
+from akeso.replay.loader_own import loading_of
 from akeso.replay.lock import FolderLock
 from akeso.replay.replaying import ReplayReport
 from akeso.replay.resume import orders
 from akeso.replay.run_position import Boundary, Positions
 from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
-from akeso.replay.sampler import KeyedOrder, Order
+from akeso.replay.sampler import KeyedOrder
 from akeso.replay.snapshot_background import BackgroundWriter
 from akeso.replay.state_tracked import TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
@@ -92,7 +90,11 @@ class Run:
         if self._replaying and self.folder != Path(self._orders.folder):
             # Another run of the same program: it must not be touched by a replay.
             self.folder = Path(tempfile.mkdtemp(prefix="akeso-replay-"))
-        self._open(threads)
+        try:
+            self._open(threads)
+        except BaseException:
+            self._release()
+            raise
         self._writer = BackgroundWriter(self.folder, keep, keep_every)
         self._steps_at_snapshot = self.steps
         self._epoch, self._batch, self._samples = 0, 0, list[Any]()
@@ -142,7 +144,10 @@ class Run:
         if writing:
             self._journal = ReplayJournal(self.folder)
             expected = self._journal.found.steps()
-            self._journal.append("resume" if existing else "begin", {"from": self.steps, "seed": self.seed})
+            self._journal.append(
+                "resume" if existing else "begin",
+                {"from": self.steps, "seed": self.seed, "hash seed": fingerprint.hash_seed()},
+            )
         elif existing and self._replaying:
             expected = read_journal(self.folder).steps()
         self._recorder = Recorder(
@@ -162,7 +167,6 @@ class Run:
 
     def _differ(self, found: tuple[str, ...]) -> None:
         if found and not self._allow:
-            self._release()
             run_folder.refuse(self.folder, found)
         for line in found:
             self._say(f"allowed: {line}")
@@ -230,9 +234,15 @@ class Run:
         Called once with ``epochs=n``, or once per epoch inside ``for epoch in run.epochs(n)`` (or a plain
         loop). ``name`` tells loops over different data apart.
         """
-        loader = self._loader(
-            name, data, batch_size, workers, shuffle, transform, collate_fn, drop_last, pin_memory
-        )
+        options = {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "transform": transform,
+            "collate": collate_fn,
+            "drop_last": drop_last,
+            "pin_memory": pin_memory,
+        }
+        loader = self._loader(name, data, workers, options)
         self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, epochs)
         whole = epochs > 1
@@ -375,36 +385,12 @@ class Run:
             trouble, self._journal = self._journal.trouble, None
             self._say(trouble)
 
-    def _loader(
-        self,
-        name: str,
-        data: Any,
-        batch_size: int | None,
-        workers: int | None,
-        shuffle: bool | None,
-        transform: Any,
-        collate: Any,
-        drop_last: bool,
-        pin_memory: bool,
-    ) -> KeyedLoader:
+    def _loader(self, name: str, data: Any, workers: int | None, options: dict[str, Any]) -> KeyedLoader:
         known = self._loaders.get(name)
         if known is not None and known[0] == id(data):
             return known[1]
         seed = key(self.seed, "data", name)
-        order: Order
-        if is_loader(data):
-            if batch_size is not None or shuffle is not None or collate is not None or drop_last:
-                raise BadInput(
-                    "batch_size, shuffle, collate_fn and drop_last come from the DataLoader handed over"
-                )
-            loading, order = take_over(data, seed, workers, transform)
-        else:
-            check_dataset(data)
-            if batch_size is None:
-                raise BadInput("run.batches needs batch_size=, unless it is given a DataLoader")
-            loading = Loading(data, workers or 0, transform, collate, pin_memory=pin_memory)
-            chosen = True if shuffle is None else shuffle
-            order = KeyedOrder(len(data), batch_size, seed=seed, shuffle=chosen, drop_last=drop_last)
+        loading, order = loading_of(data, seed, workers, **options)
         self._data(name, loading.dataset)
         # A child of fork must not inherit a thread in the middle of writing.
         self._writer.wait()
@@ -474,9 +460,3 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def pinned(seed: int = 0, threads: int | None = None) -> None:
-    """Make this process deterministic without a run folder."""
-    fingerprint.pin(seed, threads)
-    torch.manual_seed(seed)

@@ -92,7 +92,7 @@ class Held:
         for place in self._places(frame, known, at_end, set()):
             value, path = place.value, place.path
             if _is_stateful(value):
-                if self._changed(value):
+                if not _wraps(value, known) and self._changed(value):
                     holes.append(_untracked(path, value))
                 continue
             before = self._marks.get(path, _NEVER)
@@ -149,11 +149,11 @@ class Held:
     def _places(self, frame: FrameType, known: set[int], at_end: bool, seen: set[int]) -> Iterator[_Place]:
         innermost = True
         for label, users in users_frames(frame):
-            names = loops_around(users.f_code, users.f_lineno)
-            scratch = _scratch(names, at_end) if names and innermost else frozenset()
+            names = loops_around(users.f_code, users.f_lineno) if innermost else None
+            scratch = _scratch(names, at_end) if names else frozenset()
             read = names.read if names else frozenset()
             for name, value in variables(users).items():
-                # An iterator matters where a loop around this place takes from it.
+                # An iterator matters where the loops of the run take from it; those further out start anew.
                 if name not in scratch and (name in read or not _is_iterator(value)):
                     bind = _binder(users, name)
                     yield from self._within(f"{label}{name}", value, bind, known, seen, 4)
@@ -256,6 +256,18 @@ def _is_stateful(value: Any) -> bool:
     return isinstance(value, torch.nn.Module | torch.optim.Optimizer) or _has_state(value)
 
 
+def _wraps(value: Any, known: set[int]) -> bool:
+    """Tell whether an object only wraps what is tracked: a compiled or joined model, a prepared optimizer."""
+    if isinstance(value, torch.nn.Module):
+        parts = (*value.parameters(), *value.buffers())
+        return bool(parts) and all(id(part) in known for part in parts)
+    if isinstance(value, torch.optim.Optimizer):
+        return any(
+            id(part) in known for part in vars(value).values() if isinstance(part, torch.optim.Optimizer)
+        )
+    return False
+
+
 def _is_iterator(value: Any) -> bool:
     return hasattr(value, "__next__") and not isinstance(value, type)
 
@@ -264,7 +276,7 @@ def _hidden(frame: FrameType) -> Iterator[Hole]:
     for label, users in users_frames(frame):
         names = loops_around(users.f_code, users.f_lineno)
         if names is None:
-            continue
+            return
         for name, line in names.counters:
             yield Hole(
                 f"{label}{name}",
@@ -277,6 +289,7 @@ def _hidden(frame: FrameType) -> Iterator[Hole]:
                 "zip() advances an iterator beside the batches, which would start over after a resume",
                 "draw both from one dataset, for instance torch.utils.data.StackDataset",
             )
+        return
 
 
 def _untracked(path: str, value: Any) -> Hole:

@@ -57,9 +57,9 @@ def loops_around(code: CodeType, line: int) -> LoopNames | None:
     }
     counters: list[tuple[str, int]] = []
     zipped: list[int] = []
-    for loop in loops:
-        if isinstance(loop, ast.For):
-            _head(loop, counters, zipped)
+    # A loop further out is entered anew by a resumed process and counts its way through what is done.
+    if isinstance(inner, ast.For):
+        _head(inner, counters, zipped)
     return LoopNames(
         scratch=frozenset(assigned - _carried(inner) - outside),
         scratch_at_end=frozenset(assigned - outside - after),
