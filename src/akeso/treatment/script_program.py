@@ -316,7 +316,7 @@ class ScriptProgram(Program):
         refused = tuple(
             (Edit.from_dict(item["edit"]), str(item["reason"])) for item in answer.ledger.get("refused", ())
         )
-        weights = answer.best_weights or answer.weights
+        weights = answer.weights or answer.best_weights  # those of the last value, which the metric is
         return Attempt(
             prescription=prescription,
             seed=number,
