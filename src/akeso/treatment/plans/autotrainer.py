@@ -77,7 +77,8 @@ def _until_symptom(ledger: Ledger, cure: Prescription) -> Attempt:
     attempt = None
     for share in LOOKS:
         steps = None if share == 1.0 else max(1, round(share * ledger.planned))
-        if cure and ledger.room < (share - (0.0 if attempt is None else attempt.steps / ledger.planned)):
+        further = share * ledger.planned - (0 if attempt is None else attempt.steps)
+        if cure and ledger.room < further:
             break
         attempt = ledger.attempt(cure, max_steps=steps)
         if attempt.whole or attempt.failed or _symptom(attempt) is not None:
