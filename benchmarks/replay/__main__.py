@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -82,7 +83,11 @@ def _all(asked: argparse.Namespace, kills: int) -> int:
 def _start(name: str, part: str, asked: argparse.Namespace, kills: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "benchmarks.replay", "--one", name, "--part", part]
     command += ["--device", asked.device, "--kills", str(kills)] + (["--quick"] if asked.quick else [])
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Asking for devices must not start CUDA in the process that lives are forked from.
+    environment = {**os.environ, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def _keep(path: Path, name: str, process: subprocess.Popen[str]) -> None:
