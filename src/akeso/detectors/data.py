@@ -179,6 +179,7 @@ class ClassImbalance(Detector):
     top_share: float = 0.8
     collapsed: float = 0.98
     remaining: float = 0.9
+    shortfall: float = 0.3
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -189,7 +190,9 @@ class ClassImbalance(Detector):
         if not network.up_to_date(history, "prediction_top_share"):
             return
         recent = curves.mean(curves.tail(said.values, 0.3, 5))
-        if not top >= self.top_share or not recent >= self.collapsed or not stand.suffers(self.remaining):
+        correct = curves.median(curves.tail(history.series("val_accuracy").finite().values, 0.3, 2))
+        harmed = stand.suffers(self.remaining) or correct < top - self.shortfall
+        if not top >= self.top_share or not recent >= self.collapsed or not harmed:
             return
         step = curves.first_step_where(said, np.asarray(said.values >= self.collapsed - 0.05, float))
         yield Symptom(
