@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,21 @@ _SEGMENTS: Final = 16
 _BUFFER_BYTES: Final = 64 * 1024
 _FLUSH_SECONDS: Final = 0.5
 _SYNC_SECONDS: Final = 20.0
+
+
+_writers: weakref.WeakSet[JournalWriter] = weakref.WeakSet()
+
+
+def _guard_forks(writer: JournalWriter) -> None:
+    """Let a forked child know that this journal is not its own; asking each time would cost a system call."""
+    if not _writers:
+        os.register_at_fork(after_in_child=_after_fork)
+    _writers.add(writer)
+
+
+def _after_fork() -> None:
+    for writer in _writers:
+        writer._forked = True
 
 
 def _to_stderr(message: str) -> None:
@@ -58,7 +74,8 @@ class JournalWriter:
         self.rank = rank
         self.failed: str | None = None
         self._say = say
-        self._pid = os.getpid()
+        self._forked = False
+        _guard_forks(self)
         self._lock = threading.Lock()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -137,7 +154,7 @@ class JournalWriter:
 
     def close(self) -> None:
         """Write what is left and let go of the file; closing twice does nothing."""
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or self._forked:
             return
         self.sync()
         with self._lock:
@@ -147,7 +164,7 @@ class JournalWriter:
     # How
 
     def _idle(self) -> bool:
-        return self.failed is not None or self._closed or os.getpid() != self._pid
+        return self.failed is not None or self._closed or self._forked
 
     def _record(self, kind: str, content: Mapping[str, Any], at_once: bool = False) -> None:
         if self._idle():

@@ -15,6 +15,8 @@ from akeso.torch.record import Record
 Value = float | torch.Tensor
 #: Losses on a device are fetched when this many have gathered.
 _WAITING = 64
+#: Losses that are known already are written down when this many have gathered.
+_FEW = 8
 
 
 class LossBook:
@@ -38,8 +40,8 @@ class LossBook:
         self._waiting.append((step, scope, values))
 
     def flush(self, *, force: bool) -> None:
-        """Put finished losses on record; those on a device only when it is worth a copy."""
-        if not self._waiting:
+        """Put finished losses on record: a few at a time, those on a device only when it is worth a copy."""
+        if not self._waiting or (not force and len(self._waiting) < _FEW):
             return
         if any(isinstance(value, torch.Tensor) for value in self._waiting[-1][2]):
             if force or len(self._waiting) >= _WAITING:

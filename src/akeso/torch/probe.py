@@ -121,7 +121,7 @@ class Probe(Listener):
 
     def before_backward(self, loss: Any) -> None:
         """The loss of this step, or of a part of it."""
-        began = time.thread_time()
+        began = time.thread_time() if self._sampling else 0.0
         tensor = first_tensor(loss)
         if tensor is None:
             return
@@ -149,7 +149,8 @@ class Probe(Listener):
             self._passes.end()
             with quiet():
                 self._read_batch(tensor)
-        self._own += time.thread_time() - began
+        if began:
+            self._own += time.thread_time() - began
 
     def _read_batch(self, loss: torch.Tensor) -> None:
         items, facts = self._batches.read(self._passes, loss, self.step)
@@ -162,7 +163,7 @@ class Probe(Listener):
         index = self._index(optimizer)
         if index is None:
             return
-        began = time.thread_time()
+        began = time.thread_time() if self._sampling else 0.0
         self._passes.settle()
         if index in self._stepped:
             self._advance()
@@ -182,14 +183,15 @@ class Probe(Listener):
                     self._readings.before()
                     if not closure:
                         self._readings.gradients()
-        self._own += time.thread_time() - began
+        if began:
+            self._own += time.thread_time() - began
 
     def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """The step is done: finish its readings, count it, decide about the next."""
         index = self._index(optimizer)
         if index is None:
             return
-        began = time.thread_time()
+        began = time.thread_time() if self._sampling else 0.0
         if self._losses:
             self._book.put(self.step, index, self._losses)
             self._losses = []
@@ -198,7 +200,8 @@ class Probe(Listener):
             with quiet():
                 self._finish_sample(optimizer, index, closure)
         self._stepped.add(index)
-        self._own += time.thread_time() - began
+        if began:
+            self._own += time.thread_time() - began
         if self._stepped >= self._active:
             self._advance()
 

@@ -71,12 +71,15 @@ class Taps:
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._restore: list[Callable[[], None]] = []
-        self._pid = os.getpid()
+        self._guarded = False
 
     def add(self, listener: Listener) -> None:
         """Let ``listener`` hear from now on."""
+        if not self._guarded:
+            # a forked worker is not the training; asking for the process at every step would cost a system call
+            self._guarded = True
+            os.register_at_fork(after_in_child=self._forked)
         if not self._listeners:
-            self._pid = os.getpid()
             self._install()
         self._listeners = [*self._listeners, listener]
 
@@ -92,14 +95,15 @@ class Taps:
 
     def tell(self, where: str, *args: Any) -> None:
         """Call the method ``where`` of every listener; an error switches that one method off."""
-        if self._pid != os.getpid():  # a forked worker is not the training
-            return
         for listener in self._listeners:
             try:
                 getattr(listener, where)(*args)
             except Exception as error:
                 setattr(listener, where, _nothing)
                 listener.failed(where, error)
+
+    def _forked(self) -> None:
+        self._listeners = []
 
     # installation -------------------------------------------------------------------------------------
 

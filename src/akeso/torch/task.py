@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ Items = list[tuple[Tag, torch.Tensor]]
 _HISTOGRAM = 1024
 #: Predictions and targets that are counted per batch.
 _COUNTED = 4096
+#: Entries of a prediction that are looked at.
+_ENTRIES = 1 << 21
 _PROBABILITY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _CLASS_LOSSES = ("cross_entropy", "nll_loss", "multi_margin_loss")
 _VALUE_LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -138,6 +141,15 @@ def hits(call: LossCall, target_kind: str) -> tuple[torch.Tensor, int | torch.Te
     return None
 
 
+def _part_of(call: LossCall) -> LossCall:
+    """The call on fewer samples where predictions are huge, as over a vocabulary: a copy of them would not fit."""
+    prediction, target = call.prediction, call.target
+    if prediction.numel() <= _ENTRIES or prediction.dim() < 2 or target.dim() == 0 or len(target) != len(prediction):
+        return call
+    stride = min(len(prediction), math.ceil(prediction.numel() / _ENTRIES))
+    return replace(call, prediction=prediction[::stride], target=target[::stride])
+
+
 def _counts(classes: torch.Tensor, length: int) -> torch.Tensor:
     """How often each class occurs. ``bincount`` would wait for the device; this does not."""
     flat = classes.reshape(-1)
@@ -149,6 +161,7 @@ def _counts(classes: torch.Tensor, length: int) -> torch.Tensor:
 def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
     """The readings of one training batch: ranges, spread, accuracy, targets."""
     items: Items = []
+    call = _part_of(call)
     prediction = call.prediction.float() if call.prediction.is_floating_point() else call.prediction
     if prediction.numel() > 1:
         low, high = torch.aminmax(prediction)
