@@ -63,6 +63,8 @@ def _plain(case: str, seed: int) -> Result:
     """The untreated run to its end, and the expert's fix."""
     sick = RecipeProgram(recipe(case, "sick", seed)).attempt(Prescription())
     fixed = RecipeProgram(recipe(case, "fixed", seed)).attempt(Prescription())
+    if sick.metric is None or fixed.metric is None:
+        raise RuntimeError(f"a plain run brought no metric: {sick.failed or fixed.failed}")
     return {
         "before": sick.metric, "expert": fixed.metric, "seconds": sick.seconds, "found": list(sick.problems),
         "steps": sick.planned_steps,
@@ -73,6 +75,8 @@ def _treated(case: str, seed: int, plan: str, budget: float) -> Result:
     program = RecipeProgram(recipe(case, "sick", seed))
     outcome = PLANS[plan]().run(program, Wishes(budget=budget))
     program.close()
+    if not any(tried.attempt.steps for tried in outcome.attempts):
+        raise RuntimeError(f"no attempt trained: {outcome.attempts[0].attempt.failed}")
     return {
         "status": outcome.status, "after": outcome.after, "before_known": outcome.before,
         "before_whole": outcome.before_whole, "prescription": outcome.prescription.to_list(),
