@@ -86,6 +86,7 @@ class Session:
                 profile=request.profile,
                 statistics=request.statistics,
                 on_finding=self._found,
+                eager=self._request.stop_on != "never",
                 say=self._voice.say,
                 rank=self._rank,
             )

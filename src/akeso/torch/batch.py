@@ -137,7 +137,7 @@ class BatchReader:
             out["target_top_share"] = max(counts) / sum(counts)
             out["target_classes"] = float(sum(count > 0 for count in counts))
         if "_rows" in known:
-            self._targets.add(plain, int(known["_rows"]))
+            self._targets.add(plain)
             baseline = self._baseline(plain, known)
             if baseline is not None:
                 out["baseline_loss"] = baseline

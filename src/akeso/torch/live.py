@@ -11,8 +11,8 @@ from akeso.examination import examine
 from akeso.history import History
 from akeso.torch.cadence import Cadence
 
-#: Share of the training time that may go into examining the history while it grows.
-_SHARE = 0.005
+#: Share of the training time that may go into examining the history while it grows, and when it is asked for.
+_SHARE, _EAGER = 0.005, 0.05
 
 
 class LiveVerdict:
@@ -24,10 +24,10 @@ class LiveVerdict:
         profile: str | Path,
         on_finding: Callable[[Diagnosis], None],
         cadence: Cadence,
-        share: float = _SHARE,
+        eager: bool = False,
     ) -> None:
         self._history, self._profile, self._tell = history, profile, on_finding
-        self._cadence, self._share = cadence, share
+        self._cadence, self._share = cadence, _EAGER if eager else _SHARE
         self._spent = self._cost = 0.0
         self._next = 16
         self._told: set[str] = set()

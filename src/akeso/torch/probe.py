@@ -62,6 +62,7 @@ class Probe(Listener):
         statistics: bool,
         journal: JournalWriter | None,
         on_finding: Callable[[Diagnosis], None] | None,
+        eager: bool,
         say: Callable[[str], None],
     ) -> None:
         self.history = History(planned_steps=planned_steps)
@@ -90,7 +91,9 @@ class Probe(Listener):
         )
         self._evaluations.passes = self._passes
         self._loose = LooseEnds(self._record, self._names)
-        self._live = LiveVerdict(self.history, profile, on_finding, self.cadence) if on_finding else None
+        self._live = (
+            LiveVerdict(self.history, profile, on_finding, self.cadence, eager) if on_finding else None
+        )
         self._optimizers: dict[int, int] = {}
         self._optimizer_facts: list[dict[str, object]] = []
         self._initial: Delivery = {}

@@ -144,7 +144,12 @@ def hits(call: LossCall, target_kind: str) -> tuple[torch.Tensor, int | torch.Te
 def _part_of(call: LossCall) -> LossCall:
     """The call on fewer samples where predictions are huge, as over a vocabulary: a copy of them would not fit."""
     prediction, target = call.prediction, call.target
-    if prediction.numel() <= _ENTRIES or prediction.dim() < 2 or target.dim() == 0 or len(target) != len(prediction):
+    if (
+        prediction.numel() <= _ENTRIES
+        or prediction.dim() < 2
+        or target.dim() == 0
+        or len(target) != len(prediction)
+    ):
         return call
     stride = min(len(prediction), math.ceil(prediction.numel() / _ENTRIES))
     return replace(call, prediction=prediction[::stride], target=target[::stride])
@@ -181,8 +186,8 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 part.reshape(len(part), -1)[:, :256].double() if part.dim() else part.reshape(1, 1).double()
             )
             items += [
+                ("target_rows", torch.tensor(len(columns))), ("target_part", columns[:16].reshape(-1)[:256]),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
-                ("target_part", columns[:16].reshape(-1)[:256]),
             ]  # fmt: skip
     if histogram and not target.is_floating_point():
         items.append(("target_counts", _counts(target, histogram)))
@@ -216,7 +221,7 @@ class TargetAccount:
         self._rows = 0.0
         self._values: list[float] = []
 
-    def add(self, delivery: dict[Any, Any], rows: int) -> None:
+    def add(self, delivery: dict[Any, Any]) -> None:
         """Take in what :func:`batch_items` sent."""
         counts = delivery.get("target_counts")
         if counts is not None:
@@ -229,7 +234,7 @@ class TargetAccount:
                 self._sum, self._squares, self._rows = [0.0] * len(sums), [0.0] * len(sums), 0.0
             self._sum = [a + b for a, b in zip(self._sum, sums, strict=True)]
             self._squares = [a + b for a, b in zip(self._squares, delivery["target_squares"], strict=True)]
-            self._rows += rows
+            self._rows += delivery["target_rows"]
             self._values = (self._values + list(delivery["target_part"]))[-4096:]
 
     @property

@@ -124,6 +124,7 @@ def watch(
     planned_steps: int | None = None,
     statistics: bool = False,
     on_finding: Callable[[Diagnosis], None] | None = None,
+    eager: bool = False,
     say: Callable[[str], None] | None = None,
     rank: int = 0,
 ) -> Watch:
@@ -138,6 +139,7 @@ def watch(
         planned_steps: Length of the training, when known, in optimizer steps.
         statistics: Also record BTTackler's ten statistics of every gradient and weight.
         on_finding: Called once per problem as soon as it is known.
+        eager: Look for findings more often, at a cost of up to 5 % of the time: for runs that are to be stopped.
         say: Where akeso reports trouble of its own; standard error by default.
         rank: Which of several processes this is.
 
@@ -172,6 +174,7 @@ def watch(
         statistics=statistics,
         journal=JournalWriter(Path(run), rank=rank) if run is not None else None,
         on_finding=on_finding,
+        eager=eager,
         say=say or _to_stderr,
     )
     if any(is_compiled(root) for root in models):
