@@ -1,5 +1,5 @@
 # make env    a virtual environment in .venv with akeso installed for development
-# make demo   that, and akeso run on a sick training
+# make demo   that, and akeso run and akeso treat on a sick training: found, cured, before and after
 # make test   that, and all checks and tests
 # make lint   formatting, lint and types alone
 # make bench  what the benchmarks compare with, into the same environment
@@ -32,6 +32,9 @@ bench: env
 demo: env
 	@echo '$$ akeso run --exit-zero examples/sick_circle.py'
 	@$(BIN)/akeso run --exit-zero examples/sick_circle.py
+	@echo
+	@echo '$$ akeso treat examples/sick_circle.py'
+	@$(BIN)/akeso treat examples/sick_circle.py
 
 lint: env
 	$(BIN)/ruff check .
