@@ -107,6 +107,9 @@ def test_a_study_on_a_local_cluster(tmp_path: Path) -> None:
     assert [row["kind"] for row in rows if row["failed"]] == ["killed"]
     plain = [row for row in rows if row["kind"] == "plain"]
     assert len(plain) == 4
-    assert all(row["iterations"] == 12 and row["loss"] < 0.3 for row in plain)
+    # None of them is lost; once enough of them have finished, a like one may end early with its value.
+    assert all(row["reason"] is None or row["reason"]["action"] == "finish" for row in plain)
+    assert sum(row["iterations"] == 12 for row in plain) >= 2
+    assert all(row["loss"] < 0.6 for row in plain)
     reasons = [json.loads(line) for line in (tmp_path / "reasons.jsonl").read_text().splitlines()]
     assert {"non-finite", "no-more-gain"} <= {reason["problem"] for reason in reasons}
