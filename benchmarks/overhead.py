@@ -255,7 +255,9 @@ class _Clock:
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def measure(training: Training, device: torch.device, rounds: int, folder: Path, *, alone: bool) -> dict[str, Any]:
+def measure(
+    training: Training, device: torch.device, rounds: int, folder: Path, *, alone: bool
+) -> dict[str, Any]:
     """Median ratios to the plain training, for akeso and the alternatives.
 
     Every watched block is a whole short training with a watch of its own: its start is paid for too.
