@@ -13,7 +13,7 @@ x = torch.tensor(data.data * (255 / 16), dtype=torch.float32)
 y = torch.tensor(data.target)
 train = DataLoader(TensorDataset(x[:1400], y[:1400]), batch_size=64, shuffle=True)
 val = DataLoader(TensorDataset(x[1400:], y[1400:]), batch_size=397)
-model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 for epoch in range(15):
     for a, b in train:

@@ -111,6 +111,18 @@ same = torch.equal(other(x), model(x))
     assert done["same"]
 
 
+def test_new_batch_norms_are_in_the_right_mode_where_the_script_never_sets_one(tmp_path):
+    source = MODULES.replace(
+        "    optimizer.step()\n", "    optimizer.step()\n    modes.append(model.training)\n    evaluate()\n"
+    ).replace(
+        "optimizer =",
+        "modes = []\ndef evaluate():\n    with torch.no_grad():\n        model(x[:1])\n        modes.append(model.training)\n"
+        "optimizer =",
+    )
+    done = perform(tmp_path, source, edit("insert-normalisation", "hidden", kind="batch"))
+    assert done["modes"] == [True, False] * 6
+
+
 def test_weights_from_a_file_are_not_drawn_anew(tmp_path):
     source = MODULES.replace(
         "first =", "model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})\nfirst ="

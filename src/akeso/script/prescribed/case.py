@@ -18,12 +18,14 @@ class Case:
         self.seen_training = False
         self.example: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self.new: list[nn.Parameter] = []
-        self.norms: list[nn.Module] = []
+        self.norms: list[nn.Module] = []  # ours, the only parts for which modes matter
+        self.switched = False  # into evaluation mode, by us
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Case:
         import copy
 
         other = Case()
+        other.switched = self.switched
         other.treated, other.loaded, other.seen_training = self.treated, self.loaded, self.seen_training
         other.example = self.example
         other.new = [copy.deepcopy(parameter, memo) for parameter in self.new]

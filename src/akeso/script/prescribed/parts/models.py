@@ -78,16 +78,22 @@ class Models(Part):
                 self.ledger.note(note)
             case.new = [parameter for parameter in model.parameters() if id(parameter) not in known]
             batch = nn.modules.batchnorm._BatchNorm
-            case.norms = [m for m in model.modules() if isinstance(m, batch) and id(m) not in modules]
+            modal = (batch, nn.modules.dropout._DropoutNd, nn.modules.instancenorm._InstanceNorm)
+            if not any(isinstance(m, modal) for m in model.modules() if id(m) in modules):
+                case.norms = [m for m in model.modules() if isinstance(m, batch) and id(m) not in modules]
         self._enrol(model)
 
     def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
-        """Batch norms that are ours follow the phase: the script may never have needed to switch modes."""
+        """Batch norms that are ours make modes matter: a script that had no need to switch them is helped."""
         case = case_of(model)
         if case.norms:
-            mode = model.training and torch.is_grad_enabled()
-            for norm in case.norms:
-                norm.training = mode
+            evaluating = not torch.is_grad_enabled()
+            if evaluating and model.training:
+                model.eval()
+                case.switched = True
+            elif not evaluating and case.switched:
+                model.train()
+                case.switched = False
         return args
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
