@@ -116,7 +116,8 @@ def test_new_batch_norms_are_in_the_right_mode_where_the_script_never_sets_one(t
         "    optimizer.step()\n", "    optimizer.step()\n    modes.append(model.training)\n    evaluate()\n"
     ).replace(
         "optimizer =",
-        "modes = []\ndef evaluate():\n    with torch.no_grad():\n        model(x[:1])\n        modes.append(model.training)\n"
+        "modes = []\ndef evaluate():\n    with torch.no_grad():\n        model(x[:1])\n"
+        "        modes.append(model.training)\n"
         "optimizer =",
     )
     done = perform(tmp_path, source, edit("insert-normalisation", "hidden", kind="batch"))
