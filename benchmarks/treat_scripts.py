@@ -44,7 +44,8 @@ EXPECTED = {
     ),
     "exploding_init": Expected("exploding-gradient", (("std=1.0", "std=0.177"),)),
     "dying_relu": Expected(
-        "dying-relu", (("layer.bias, -0.5", "layer.bias, 0.0"), ("nn.ReLU()", "nn.Tanh()"))
+        "dying-relu",
+        (("constant_(layer.bias, -0.5)", "xavier_normal_(layer.weight, 5 / 3)"), ("nn.ReLU()", "nn.Tanh()")),
     ),
     "oscillating": Expected("oscillating-loss", (("lr=2.0", "lr=0.05"),)),
     "slow_adam": Expected("slow-convergence", (("default=1e-7", "default=1e-3"),)),
