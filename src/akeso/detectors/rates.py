@@ -52,6 +52,7 @@ class LearningRateTooHigh(Detector):
     jump: float = 1.0
     remaining: float = 0.7
     remaining_if_strong: float = 0.5
+    learned: float = 0.95
     wait: float = 0.5
     gradient_ratio: float = 1e3
     gradient_effect: float = 1e3
@@ -71,6 +72,8 @@ class LearningRateTooHigh(Detector):
         if not long_steps and not overshot:
             return
         if not overshot and stand.coming_down(self.wait):
+            return
+        if stand.learned(self.learned) and not self._still(history, stand):
             return
         confidence = 0.6 + (0.15 if long_steps else 0.0) + (0.15 if overshot else 0.0)
         confidence += 0.05 if stand.diverged else 0.0
@@ -93,6 +96,11 @@ class LearningRateTooHigh(Detector):
                 else " and the loss stays high."
             ),
         )
+
+    def _still(self, history: History, stand: Standing) -> bool:
+        """Whether a run that did learn is held up by its long steps now; a wild start is long forgotten."""
+        now = network.updates(history, network.recent(history, 0.3, 20))
+        return not stand.recent.falls and len(now) > 0 and float(np.median(now)) >= self.update
 
     def _rise(self, history: History, stand: Standing) -> tuple[float, int]:
         """How far the loss rose above its start, in units of the larger of start and constant prediction."""
@@ -199,6 +207,7 @@ class OverRegularised(Detector):
     pull: float = 0.7
     shrunk: float = 0.3
     dropout: float = 0.85
+    learned: float = 0.9
     remaining: float = 0.7
     remaining_at_least: float = 0.5
 
@@ -216,7 +225,7 @@ class OverRegularised(Detector):
         dropped = _dropout(history)
         by_decay = decay > 0 and pull >= self.pull and kept < 0.9
         by_penalty = kept <= self.shrunk
-        by_dropout = dropped >= self.dropout
+        by_dropout = dropped >= self.dropout and not (stand.learned(self.learned) and stand.recent.falls)
         if not (by_decay or by_penalty or by_dropout):
             return
         start, _ = network.extent(history)

@@ -66,6 +66,11 @@ class Standing:
         drop = self.first - self.last
         return drop > 3.0 * self.noise and (self.overall.falls or drop > 0.3 * abs(self.first)) and drop > 0
 
+    def learned(self, remaining: float) -> bool:
+        """Whether the loss came down clearly, to less than ``remaining`` of a constant prediction's."""
+        left = self.remaining_loss if math.isfinite(self.remaining_loss) else self.remaining
+        return self.improved and not self.diverged and not left >= remaining
+
     @property
     def ahead(self) -> float:
         """How many times longer than so far the run will go on; a guess where its length is not known."""
