@@ -138,6 +138,8 @@ def is_right(expected: Expected, outcome: dict[str, Any], fixed: float | None) -
     after = outcome.get("after")
     if outcome["status"] not in ("repaired", "improved") or after is None or fixed is None:
         return False
+    if expected.problem in {found["problem"] for found in outcome.get("remaining", ())}:
+        return False  # a better figure with the cause still there is luck, not a cure
     if expected.reach is not None:
         return bool(after >= fixed if expected.higher_is_better else after <= fixed)
     if expected.higher_is_better:
