@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -14,3 +15,7 @@ settings.load_profile("akeso")
 
 # Small trainings are quickest on one thread, and several processes then do not fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Started in the background of a shell, Python is told to ignore Ctrl-C, and so would be every script the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
