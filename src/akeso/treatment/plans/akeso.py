@@ -99,7 +99,7 @@ class AkesoPlan(Plan):
             cured += bool(cured) or works
             if (works and (certain or attempt.score >= GOOD)) or cured > OTHERS_AFTER_A_CURE:
                 break
-        ranked = sorted(tried, key=lambda attempt: -promise(attempt, untreated))
+        ranked = sorted(tried, key=lambda attempt: _rank(attempt, untreated))
         return self._second_rung(ledger, untreated, ranked)
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
@@ -112,7 +112,7 @@ class AkesoPlan(Plan):
         if len(close) < 2 or ranked[0].steps >= rung or ledger.room < 2 * rung + ledger.planned:
             return ranked
         further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
-        further.sort(key=lambda attempt: -promise(attempt, untreated))
+        further.sort(key=lambda attempt: _rank(attempt, untreated))
         for attempt in ranked[2:]:
             ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
         return further + ranked[2:]
@@ -255,9 +255,19 @@ def _out_of_reach(before: Attempt, after: Attempt) -> bool:
     return after.score > max(scores) + pace * (planned - before.steps) * 0.5 + margin(before)
 
 
+def _rank(attempt: Attempt, untreated: Attempt) -> tuple[bool, float]:
+    """Order among candidates: one that leaves a certain fault in place comes after those that remove it."""
+    faults = {found.problem for found in treatable(untreated.diagnoses)} & set(CERTAIN)
+    leaves = any(found.problem in faults for found in treatable(attempt.diagnoses))
+    return leaves, -promise(attempt, untreated)
+
+
 def _left(untreated: Attempt, after: Attempt) -> bool:
     before = {found.problem for found in treatable(untreated.diagnoses)}
-    return any(found.problem in before for found in treatable(after.diagnoses) if found.severity == "error")
+    return any(
+        found.problem in before and (found.severity == "error" or found.problem in CERTAIN)
+        for found in treatable(after.diagnoses)
+    )
 
 
 def _reached(ledger: Ledger, attempt: Attempt) -> bool:
