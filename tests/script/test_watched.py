@@ -143,7 +143,7 @@ def test_all_ranks_of_a_distributed_training_give_one_verdict(tmp_path: Path) ->
         tmp_path,
         "train.py",
         """
-        import torch, torch.distributed as dist
+        import sys, torch, torch.distributed as dist
         from torch import nn
         from torch.nn.parallel import DistributedDataParallel
         dist.init_process_group("gloo")
@@ -156,7 +156,7 @@ def test_all_ranks_of_a_distributed_training_give_one_verdict(tmp_path: Path) ->
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print("rank", dist.get_rank(), "done", flush=True)
+        sys.stdout.write(f"rank {dist.get_rank()} done\n")
         dist.destroy_process_group()
         """,
     )

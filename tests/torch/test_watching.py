@@ -247,3 +247,21 @@ def test_pairwise_differences_are_no_accident() -> None:
             (model(x)[:, None] - centres[None]).pow(2).sum(-1).min(1).values.mean().backward()
             optimizer.step()
     assert not watch.history.events_of("broadcast")
+
+
+def test_a_paused_watch_leaves_torch_alone_even_in_the_middle_of_a_pass() -> None:
+    class Interrupted(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    before = _state_of_torch()
+    model = Interrupted(3, 1)
+    watch = akeso.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(KeyboardInterrupt):
+        model(torch.randn(4, 3))
+    watch.pause()
+    assert _state_of_torch() == before
+    watch.resume()
+    assert _state_of_torch() != before
+    watch.close()
+    assert _state_of_torch() == before

@@ -462,6 +462,14 @@ class Probe(Listener):
                 f"an error of akeso's own switched part of the watch off ({where}: {type(error).__name__}: {error})"
             )
 
+    def pause(self) -> None:
+        """Take everything out that stands in the way of others."""
+        self._passes.end()
+
+    def resume(self) -> None:
+        """Go on where :meth:`pause` left off."""
+        self._resume()
+
     def catch_up(self) -> None:
         """Bring everything that is under way into the history."""
         self._book.flush(force=True)

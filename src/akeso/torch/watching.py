@@ -75,6 +75,17 @@ class Watch:
         """What is wrong, roots first; empty for a healthy run."""
         return self.examination.diagnoses
 
+    def pause(self) -> None:
+        """See nothing until :meth:`resume`, and leave torch as it was in the meantime."""
+        TAPS.remove(self._probe)
+        self._probe.pause()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        if not self._closed:
+            TAPS.add(self._probe)
+            self._probe.resume()
+
     def close(self) -> None:
         """Stop watching, leave torch as it was, end the journal. Closing twice does nothing."""
         if self._closed:

@@ -237,23 +237,21 @@ class _Watched:
     """The watch over one training, listening only while that training runs."""
 
     def __init__(self, built: Assembly, planned: int | None, profile: str, size: int | None) -> None:
-        from akeso.torch.taps import TAPS
         from akeso.torch.watching import watch
 
         # All of the time may go into watching: what is seen must not depend on the clock.
         self._watch = watch(built.model, built.optimizer, budget=1.0, planned_steps=planned, profile=profile)
-        self._taps = TAPS
-        self._taps.remove(self._watch._probe)
+        self._watch.pause()
         self._finished = False
         self._known = {**built.facts, **({} if size is None else {"dataset_size": size})}
 
     def __enter__(self) -> None:
         if not self._finished:
-            self._taps.add(self._watch._probe)
+            self._watch.resume()
 
     def __exit__(self, *_: object) -> None:
         if not self._finished:
-            self._taps.remove(self._watch._probe)
+            self._watch.pause()
 
     @property
     def history(self) -> History:
