@@ -156,7 +156,7 @@ def test_all_ranks_of_a_distributed_training_give_one_verdict(tmp_path: Path) ->
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        sys.stdout.write(f"rank {dist.get_rank()} done\n")
+        sys.stdout.write(f"rank {dist.get_rank()} done\\n")
         dist.destroy_process_group()
         """,
     )
