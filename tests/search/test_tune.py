@@ -86,7 +86,6 @@ def test_a_study_on_a_local_cluster(tmp_path: Path) -> None:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_raylet_start_wait_time_s": "240",
         "RAY_AIR_NEW_OUTPUT": "0",
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
