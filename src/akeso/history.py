@@ -27,8 +27,8 @@ class Reading:
 class Event:
     """Something that happened once, with what is known about it.
 
-    ``kind`` is one of ``epoch``, ``evaluation``, ``non-finite``, ``broadcast``, ``stale-gradient``,
-    ``detached``, ``clip``, ``scaler-skip``, ``probe-off``.
+    ``kind`` is one of ``epoch``, ``evaluation``, ``training-mode``, ``non-finite``, ``broadcast``, ``stale-gradient``,
+    ``detached``, ``clip``, ``probe-off``.
     """
 
     step: int

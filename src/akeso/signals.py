@@ -32,11 +32,12 @@ _ALL: Final = (
     # at evaluation, per contiguous evaluation phase
     Signal("val_loss", "run", "mean loss over one evaluation phase"),
     Signal("val_accuracy", "run", "share of right predictions over one evaluation phase"),
+    Signal("train_eval_loss", "run", "mean loss over an evaluation phase on samples that were trained on"),
+    Signal("train_eval_accuracy", "run", "share of right predictions over such a phase"),
     Signal("metric", "run", "the script's own figure, read from what it prints"),
     # sampled steps, whole run
     Signal("accuracy", "run", "share of right predictions in the training batch"),
     Signal("batch_size", "run", "samples in the training batch"),
-    Signal("micro_batches", "run", "backward calls that make up the optimizer step"),
     Signal("grad_norm", "run", "l2 norm of all gradients, as the optimizer applies them"),
     Signal("grad_norm_raw", "run", "l2 norm of all gradients before the script clipped them"),
     Signal("clip_limit", "run", "norm to which the script clips"),

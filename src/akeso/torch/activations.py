@@ -35,7 +35,7 @@ _FLAT: Final[dict[str, tuple[float, float]]] = {
     "Tanh": (-0.99, 0.99),
     "Softsign": (-0.9, 0.9),
 }
-#: Activations as modules, in case they are called in a way that dispatches nothing of the above.
+#: Layers whose output is read where no activation or norm behind them shows the same signal.
 _LEAVES = (
     nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.Embedding, nn.EmbeddingBag,
     nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.MultiheadAttention,

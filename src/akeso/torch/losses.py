@@ -42,7 +42,7 @@ _SHAPES: Final = (
     "Select", "Clone", "ToCopy", "Expand", "Alias", "Index", "Contiguous", "Clamp", "ClampMin", "ClampMax",
     "Split", "Unbind", "SplitWithSizes", "AsStrided", "Copy",
 )  # fmt: skip
-#: Nodes that end a layer: nothing beyond them belongs to the output.
+#: Backward nodes of loss functions, and the function each stands for.
 _LOSS_NODES: Final = {
     "NllLossBackward0": "cross_entropy", "NllLoss2DBackward0": "cross_entropy", "NllLossNdBackward0": "cross_entropy",
     "MseLossBackward0": "mse_loss", "L1LossBackward0": "l1_loss", "SmoothL1LossBackward0": "smooth_l1_loss",
