@@ -60,7 +60,8 @@ class Teller:
         say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
         first = outcome.attempts[0].attempt if outcome.attempts else None
         if first is not None and first.metric_name not in ("", outcome.metric):
-            say(f"  before is {first.metric_name}: nothing else was known of that run", markup=False)
+            known = "" if first.metric is None else f", only a {first.metric_name} of {first.metric:.4g}"
+            say(f"  of the untreated run no {outcome.metric} was seen{known}", markup=False)
         if seen_in_training:
             say("  no held-out figure was seen or printed: this one is of the training data", markup=False)
         for found in outcome.diagnoses:

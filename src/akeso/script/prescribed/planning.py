@@ -24,6 +24,8 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
 }
+#: Orders of samples: as long as their argument says.
+_SHUFFLED = ("randperm", "permutation", "arange")
 _PASSED_ON = ("enumerate", "tqdm", "trange", "track", "iter", "list")
 
 
@@ -102,7 +104,13 @@ def _count(node: ast.expr, frame: FrameType) -> int | None:
             counts = [_count(argument, frame) for argument in node.args]
             return None if None in counts else min(count for count in counts if count is not None)
         if name == "split" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
-            return math.ceil(len(_value(node.func.value, frame)) / int(_value(node.args[0], frame)))
+            whole = _count(node.func.value, frame)
+            return None if whole is None else math.ceil(whole / int(_value(node.args[0], frame)))
+        if name == "chunk" and node.args:
+            return int(_value(node.args[0], frame))
+        if name in _SHUFFLED and len(node.args) == 1:
+            given = _value(node.args[0], frame)
+            return len(given) if hasattr(given, "__len__") else int(given)
         return None
     value = _value(node, frame)
     return len(value) if hasattr(value, "__len__") else None

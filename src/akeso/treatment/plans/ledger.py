@@ -34,9 +34,8 @@ class Ledger:
         """Steps of one plain training, as well as it is known."""
         known = self.program.planned_steps
         if known is None and self.untreated is not None:
-            known = self.untreated.planned_steps or (self.untreated.steps if self.untreated.whole else None)
-            if known is None:
-                known = 4 * self.untreated.steps
+            whole = (attempt.steps for attempt in (self.untreated, *self.attempts) if attempt.whole)
+            known = self.untreated.planned_steps or next(whole, None) or 4 * self.untreated.steps
         return max(1, known or 400)
 
     @property
@@ -99,7 +98,8 @@ class Ledger:
             status=status,
             metric=best.metric_name or first.metric_name,
             higher_is_better=best.higher_is_better,
-            before=first.metric,
+            # a figure of another kind is no "before" to this "after"
+            before=first.metric if best.metric_name in ("", first.metric_name) else None,
             before_whole=first.whole,
             after=best.metric,
             diagnoses=first.diagnoses,

@@ -1,0 +1,39 @@
+"""How long a training will be, read from the loops around its first step."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+_SCRIPT = """
+import torch
+from akeso.script.prescribed.planning import planned_steps
+
+samples = torch.zeros(100, 3)
+found = None
+for epoch in range(7):
+    for batch in {loop}:
+        found = planned_steps()
+        break
+    break
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps"),
+    [
+        ("range(0, 100, 8)", 13),
+        ("torch.randperm(100).split(8)", 13),
+        ("torch.randperm(len(samples)).split(8)", 13),
+        ("enumerate(samples.split(30))", 4),
+        ("samples.chunk(5)", 5),
+        ("__import__('itertools').repeat(1)", None),
+    ],
+)
+def test_the_length_of_the_loops_gives_the_steps(tmp_path: Path, loop: str, steps: int | None) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_SCRIPT.format(loop=loop))
+    found = runpy.run_path(str(script))["found"]
+    assert found == ((7 * steps, steps) if steps else (None, None))
