@@ -1,7 +1,7 @@
 """What watching costs: ``python -m benchmarks.overhead [--quick] [--device cuda] [--json FILE]``.
 
-Each training is run in short blocks, watched and unwatched in turn within one process, and the ratio of
-neighbouring blocks is taken: slow drifts of the machine cancel. The usual alternatives run in the same rounds.
+One training runs in short blocks, watched and unwatched in turn, and the ratio of neighbouring blocks is taken:
+slow drifts of the machine cancel. The usual alternatives run in the same rounds.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -180,13 +180,13 @@ def _gpt(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
 
 
 CPU = (
-    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 3000),
-    Training("LeNet on MNIST", _lenet, 0.01, 800),
-    Training("LSTM", _lstm, 0.01, 800),
+    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 250),
+    Training("LeNet on MNIST", _lenet, 0.01, 120),
+    Training("LSTM", _lstm, 0.01, 120),
 )
 CUDA = (
-    Training("CNN", _resnet_like, 0.01, 1500),
-    Training("transformer, 124 M", _gpt, 0.01, 80),
+    Training("CNN", _resnet_like, 0.01, 200),
+    Training("transformer, 124 M", _gpt, 0.01, 15),
 )
 
 
@@ -231,7 +231,8 @@ def _histograms(folder: Path) -> Iterator[Callable[[nn.Module, Step, int], None]
     writer.close()
 
 
-def _plain(model: nn.Module, step: Step, block: int) -> None:
+def plain(model: nn.Module, step: Step, block: int) -> None:
+    """Train for a block of steps, unwatched."""
     for _ in range(block):
         step()
 
@@ -260,40 +261,46 @@ def measure(
 ) -> dict[str, Any]:
     """Median ratios to the plain training, for akeso and the alternatives.
 
-    Every watched block is a whole short training with a watch of its own: its start is paid for too.
+    One training is watched in turns: a block with the watch paused, a block with it on. Each watched block is
+    held against the plain ones before and after it, and holds several looks.
     """
     import akeso
 
     clock = _Clock(device)
     torch.manual_seed(0)
     model, optimizer, step = training.build(device)
-    _plain(model, step, training.block // 4)
+    block = training.block
+
+    def unwatched() -> tuple[float, float]:
+        return clock.time(lambda: plain(model, step, block))
+
+    unwatched()
     results: dict[str, list[tuple[float, float]]] = {}
-    accounts: list[float] = []
-
-    def ratio(name: str, work: Callable[[], None]) -> None:
-        first = clock.time(lambda: _plain(model, step, training.block))
-        mine = clock.time(work)
-        last = clock.time(lambda: _plain(model, step, training.block))
-        results.setdefault(name, []).append(
-            (mine[0] / ((first[0] + last[0]) / 2), mine[1] / ((first[1] + last[1]) / 2))
-        )
-
-    def watched(number: int) -> None:
-        with akeso.watch(model, optimizer, run=folder / f"run{number}") as watch:
-            _plain(model, step, training.block)
-        accounts.append(watch.overhead)
-
-    clock.time(lambda: watched(-1))  # imports and first-time costs of the process
+    watch = akeso.watch(model, optimizer, run=folder / "run")
+    clock.time(lambda: plain(model, step, block))  # imports and first looks, the dense ones
+    watch.pause()
     with _histograms(folder / "tb") as histograms:
+        others: dict[str, Callable[[], None]] = {
+            ".grad.norm().item() loop": lambda: _item_loop(model, step, block),
+            "detect_anomaly": lambda: _anomaly(model, step, block),
+        }
+        if histograms is not None:
+            others["histograms every 100"] = lambda: histograms(model, step, block)
+        before = unwatched()
         for number in range(rounds):
-            ratio("akeso", lambda number=number: watched(number))  # type: ignore[misc]
-            if alone or number % 3:
-                continue  # the alternatives are far away from any limit: fewer rounds will do
-            ratio(".grad.norm().item() loop", lambda: _item_loop(model, step, training.block))
-            ratio("detect_anomaly", lambda: _anomaly(model, step, training.block))
-            if histograms is not None:
-                ratio("histograms every 100", lambda: histograms(model, step, training.block))
+            # the alternatives are far away from any limit: fewer rounds will do
+            for name in ("akeso", *(() if alone or number % 4 else others)):
+                if name == "akeso":
+                    watch.resume()
+                    mine = clock.time(lambda: plain(model, step, block))
+                    watch.pause()
+                else:
+                    mine = clock.time(others[name])
+                after = unwatched()
+                ratios = (2 * mine[0] / (before[0] + after[0]), 2 * mine[1] / (before[1] + after[1]))
+                results.setdefault(name, []).append(ratios)
+                before = after
+    watch.close()
     found = {
         name: {
             "wall": statistics.median(wall for wall, _ in ratios) - 1,
@@ -306,36 +313,60 @@ def measure(
         "limit": training.limit,
         "rounds": rounds,
         "overheads": found,
-        "own_account": statistics.median(accounts),
+        "own_account": watch.overhead,
         "memory": _memory(training, device),
     }
 
 
 def _memory(training: Training, device: torch.device) -> float:
-    """Peak memory with watching over peak memory without, minus one."""
+    """Peak memory with watching over peak memory without, minus one.
+
+    On a card what torch allocated there; on the CPU the resident memory of a process of its own.
+    """
+    if device.type == "cuda":
+        return _peak(training, device, watched=True) / _peak(training, device, watched=False) - 1
+    peaks: dict[bool, list[int]] = {False: [], True: []}
+    for _ in range(3):
+        for watched, found in peaks.items():
+            found.append(_resident(training, watched))
+    return statistics.median(peaks[True]) / statistics.median(peaks[False]) - 1
+
+
+def _peak(training: Training, device: torch.device, *, watched: bool) -> float:
     import akeso
 
-    def peak(watched: bool) -> float:
-        torch.manual_seed(0)
-        model, optimizer, step = training.build(device)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            tracemalloc.start()
-        if watched:
-            with akeso.watch(model, optimizer):
-                _plain(model, step, 12)
-        else:
-            _plain(model, step, 12)
-        if device.type == "cuda":
-            return float(torch.cuda.max_memory_allocated())
-        tracemalloc.stop()
-        return 0.0
+    torch.manual_seed(0)
+    model, optimizer, step = training.build(device)
+    torch.cuda.reset_peak_memory_stats()
+    with akeso.watch(model, optimizer) if watched else nullcontext():
+        plain(model, step, 12)
+    return float(torch.cuda.max_memory_allocated())
 
-    if device.type != "cuda":
-        return 0.0
-    without = peak(False)
-    return peak(True) / without - 1
+
+_RESIDENT = """
+import sys, resource, torch
+from contextlib import nullcontext
+from benchmarks.overhead import CPU, plain
+torch.set_num_threads(1)
+training = next(one for one in CPU if one.name == sys.argv[1])
+model, optimizer, step = training.build(torch.device("cpu"))
+if sys.argv[2] == "watched":
+    import akeso
+    watch = akeso.watch(model, optimizer, run=sys.argv[3])
+else:
+    watch = nullcontext()
+with watch:
+    plain(model, step, 500)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def _resident(training: Training, watched: bool) -> int:
+    """Peak resident memory of a process that trains, in the unit of the system."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", _RESIDENT, training.name, "watched" if watched else "plain", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
 
 
 def main() -> int:
@@ -351,7 +382,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = torch.device(options.device)
-    rounds = options.rounds or (5 if options.quick else 25)
+    rounds = options.rounds or (10 if options.quick else 60)
     reached = True
     found = []
     for training in CUDA if device.type == "cuda" else CPU:
@@ -365,7 +396,8 @@ def main() -> int:
             print(f"  {name:28} wall {over['wall']:+7.2%}   cpu {over['cpu']:+7.2%}")
         print(f"  akeso's own account: {result['own_account']:.2%}; memory {result['memory']:+.2%}")
         mine = result["overheads"]["akeso"]
-        value = mine["wall"] if device.type == "cuda" else min(mine["wall"], mine["cpu"])
+        # the clock of a shared machine counts what others do; the time of the process, threads and all, is ours
+        value = mine["wall"] if device.type == "cuda" else mine["cpu"]
         good = value <= training.limit and result["memory"] <= 0.01
         reached &= good
         print(

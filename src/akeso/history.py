@@ -141,6 +141,15 @@ class History:
         if step >= self.steps:
             self.steps = step + 1
 
+    def add_many(self, signal: str, scope: str, points: list[tuple[int, float]]) -> None:
+        """Append readings of one signal and scope at many steps."""
+        steps, values = self._columns.setdefault(signal, {}).setdefault(scope, ([], []))
+        steps += [step for step, _ in points]
+        values += [value for _, value in points]
+        self._cache.pop((signal, scope), None)
+        if points and steps[-1] >= self.steps:
+            self.steps = steps[-1] + 1
+
     def extend(self, readings: Iterable[Reading]) -> None:
         """Append many readings."""
         for reading in readings:

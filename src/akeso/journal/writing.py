@@ -118,6 +118,21 @@ class JournalWriter:
             else:
                 self._append(line)
 
+    def many(self, signal: str, scope: str, points: list[tuple[int, float]]) -> None:
+        """Readings of one signal at many steps."""
+        if self._idle():
+            return
+        with self._lock:
+            try:
+                lines = [
+                    records.encode_readings(self._sequence + number, step, {signal: {scope: value}})
+                    for number, (step, value) in enumerate(points)
+                ]
+            except Exception as error:
+                self._unwritable(f"{signal} of steps {points[0][0]} to {points[-1][0]}", error)
+            else:
+                self._append(b"".join(lines), len(lines))
+
     def layer(self, layer: Layer) -> None:
         """A layer that was met; told again, it replaces what was told before."""
         self._record("layer", records.layer_content(layer))
@@ -185,8 +200,8 @@ class JournalWriter:
             self._said_unwritable = True
             self._say(f"{what} could not be put into the journal and is left out ({error})")
 
-    def _append(self, line: bytes) -> None:
-        self._sequence += 1
+    def _append(self, line: bytes, records: int = 1) -> None:
+        self._sequence += records
         self._pending.append(line)
         self._pending_bytes += len(line)
         now = time.monotonic()

@@ -31,6 +31,18 @@ class Cadence:
         self.spent = 0.0
         self.samples = 0
         self._cost = 0.0  # of one sampled step, running mean
+        self._paused: float | None = None
+
+    def pause(self) -> None:
+        """The clock stands still: what is not watched pays for nothing."""
+        if self._paused is None:
+            self._paused = self._clock()
+
+    def resume(self) -> None:
+        """The clock goes on."""
+        if self._paused is not None:
+            self._began += self._clock() - self._paused
+            self._paused = None
 
     def due(self, step: int) -> bool:
         """Whether ``step`` is to be sampled."""
@@ -40,10 +52,15 @@ class Cadence:
             return False
         return self.spent + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
 
+    def earliest(self, step: int) -> int:
+        """The first step after ``step`` at which :meth:`due` is worth asking."""
+        known = (step + self.DENSEST, self._next, self._free)
+        return min(later for later in known if later > step)
+
     @property
     def elapsed(self) -> float:
         """Seconds since watching began."""
-        return self._clock() - self._began
+        return (self._clock() if self._paused is None else self._paused) - self._began
 
     @property
     def overhead(self) -> float:

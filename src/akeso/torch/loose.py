@@ -40,6 +40,11 @@ class LooseEnds:
         self._reported: set[str] = set()
         self.optimized: set[int] = set()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the next backward has something to show."""
+        return bool(self._traces)
+
     def first_backward(self) -> None:
         """The first backward since a step: is the gradient of that step still there, untouched?"""
         for trace in self._traces.values():

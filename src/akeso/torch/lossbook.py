@@ -15,8 +15,8 @@ from akeso.torch.record import Record
 Value = float | torch.Tensor
 #: Losses on a device are fetched when this many have gathered.
 _WAITING = 64
-#: Losses that are known already are written down when this many have gathered.
-_FEW = 8
+#: Losses that are known already are written down this often, in seconds.
+_SECONDS = 0.2
 
 
 class LossBook:
@@ -28,6 +28,10 @@ class LossBook:
         self._record, self._mailbox, self._cadence = record, mailbox, cadence
         self._on_nonfinite = on_nonfinite
         self._waiting: list[tuple[int, str, list[Value]]] = []
+        # Most losses are one number each: two flat lists give the garbage collector nothing to look at.
+        self._steps: list[int] = []
+        self._values: list[float] = []
+        self._flushed = 0.0
         self._scopes: dict[int, str] = {}
         self._level: float | None = None
         self._noise = 0.0
@@ -37,19 +41,30 @@ class LossBook:
         scope = self._scopes.get(optimizer)
         if scope is None:
             scope = self._scopes[optimizer] = str(optimizer) if self._scopes else ""
-        self._waiting.append((step, scope, values))
+        if scope == "" and len(values) == 1 and isinstance(values[0], float):
+            self._steps.append(step)
+            self._values.append(values[0])
+        else:
+            self._waiting.append((step, scope, values))
 
-    def flush(self, *, force: bool) -> None:
-        """Put finished losses on record: a few at a time, those on a device only when it is worth a copy."""
-        if not self._waiting or (not force and len(self._waiting) < _FEW):
+    def flush(self, now: float, *, force: bool) -> None:
+        """Put finished losses on record, many at a time; those on a device only when it is worth a copy."""
+        if not (force or now - self._flushed > _SECONDS):
+            return
+        self._flushed = now
+        if self._steps:
+            points = list(zip(self._steps, self._values, strict=True))
+            self._steps.clear()
+            self._values.clear()
+            self._put_down("", points)
+        if not self._waiting:
             return
         if any(isinstance(value, torch.Tensor) for value in self._waiting[-1][2]):
             if force or len(self._waiting) >= _WAITING:
                 self._fetch()
             return
-        for step, scope, values in self._waiting:
-            self._write(step, scope, [float(value) for value in values])
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
+        self._write([(step, scope, [float(value) for value in values]) for step, scope, values in waiting])
 
     def _fetch(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -62,22 +77,33 @@ class LossBook:
                     )
 
             def receive(delivery: Delivery) -> None:
-                for i, (step, scope, values) in enumerate(waiting):
-                    numbers = [delivery[i, j] for j in range(len(values))]
-                    self._write(step, scope, numbers)
+                known = [
+                    (step, scope, [delivery[i, j] for j in range(len(values))])
+                    for i, (step, scope, values) in enumerate(waiting)
+                ]
+                self._write(known)
+                for step, _, numbers in known:
                     for number in numbers:
                         if not math.isfinite(number):
                             self._on_nonfinite(number, step)
 
             self._mailbox.post(items, receive)
 
-    def _write(self, step: int, scope: str, values: list[float]) -> None:
-        value = sum(values) / len(values)
-        self._record.readings(step, {"loss": {scope: value}})
-        if len(values) > 1:
-            self._record.fact("micro_batches", len(values))
-        if scope == "" and math.isfinite(value):
-            self._feel(step, value)
+    def _write(self, known: list[tuple[int, str, list[float]]]) -> None:
+        points: dict[str, list[tuple[int, float]]] = {}
+        for step, scope, values in known:
+            value = values[0] if len(values) == 1 else sum(values) / len(values)
+            points.setdefault(scope, []).append((step, value))
+            if len(values) > 1:
+                self._record.fact("micro_batches", len(values))
+        for scope, found in points.items():
+            self._put_down(scope, found)
+
+    def _put_down(self, scope: str, points: list[tuple[int, float]]) -> None:
+        self._record.many("loss", scope, points)
+        for step, value in points if scope == "" else ():
+            if math.isfinite(value):
+                self._feel(step, value)
 
     def _feel(self, step: int, value: float) -> None:
         """Look closer when the loss jumps out of its own noise."""

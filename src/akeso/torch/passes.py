@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -73,6 +74,7 @@ class Passes:
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
         self.function_calls = 0
+        self.seconds = 0.0  # that hooks and the mode have taken
 
     # opening and closing -----------------------------------------------------------------------------
 
@@ -127,10 +129,12 @@ class Passes:
             return
         self.module_calls += 1
         if not self._stack:
+            began = perf_counter()
             try:
                 self._root(module, inputs)
             except Exception as error:
                 self._fail("forward", error)
+            self.seconds += perf_counter() - began
         self._stack.append(module)
 
     def _root(self, module: nn.Module, inputs: Any) -> None:
@@ -154,6 +158,7 @@ class Passes:
             return
         while self._stack and self._stack.pop() is not module:
             pass
+        began = perf_counter()
         try:
             name = self._names.module(unwrap(module))
             if name is None:
@@ -166,6 +171,7 @@ class Passes:
                 self._finish(module, inputs, output)
         except Exception as error:
             self._fail("forward", error)
+        self.seconds += perf_counter() - began
 
     def _finish(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._read.add(id(module))
@@ -182,6 +188,7 @@ class Passes:
 
     def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.function_calls += 1
+        began = perf_counter()
         try:
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
@@ -201,6 +208,7 @@ class Passes:
                     self._on_function(name, args, kwargs, result)
         except Exception as error:
             self._fail("function", error)
+        self.seconds += perf_counter() - began
 
     def _written_out(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A loss may be written out as arithmetic on a prediction and a target."""

@@ -41,8 +41,8 @@ from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 from akeso.torch.taps import Listener
 
-#: What a hook call costs, for the account: measured, about the same everywhere.
-_MODULE_CALL, _FUNCTION_CALL = 2.0e-6, 4.0e-6
+#: What it costs torch to call a hook or a mode at all, beside what those do with their time: as measured.
+_MODULE_CALL, _FUNCTION_CALL = 4.0e-6, 8.0e-6
 #: Backward passes without any optimizer step after which each of them is taken for a step.
 _BARE = 128
 
@@ -110,7 +110,8 @@ class Probe(Listener):
         self._clip: tuple[str, float, torch.Tensor | None] | None = None
         self._loader_news = False
         self._own = 0.0
-        self._last_advance = time.perf_counter()
+        self._last_advance, self._last_step = time.perf_counter(), 0
+        self._wake = 0  # the step at whose beginning a calm run is looked after
         self._plain: list[float] = []
         self._evaluated_since = False
         self._said: set[str] = set()
@@ -124,7 +125,13 @@ class Probe(Listener):
 
     def before_backward(self, loss: Any) -> None:
         """The loss of this step, or of a part of it."""
-        began = time.thread_time() if self._sampling else 0.0
+        if self.calm and loss.__class__ is torch.Tensor and loss.is_cpu and not loss.dim():
+            number = loss.item()
+            self._losses.append(number)
+            if not math.isfinite(number):
+                self._alarms.loss(number, self.step, loss)
+            return
+        began = time.perf_counter() if self._sampling else 0.0
         tensor = first_tensor(loss)
         if tensor is None:
             return
@@ -153,7 +160,7 @@ class Probe(Listener):
             with quiet():
                 self._read_batch(tensor)
         if began:
-            self._own += time.thread_time() - began
+            self._own += time.perf_counter() - began
 
     def _read_batch(self, loss: torch.Tensor) -> None:
         items, facts = self._batches.read(self._passes, loss, self.step)
@@ -166,7 +173,7 @@ class Probe(Listener):
         index = self._index(optimizer)
         if index is None:
             return
-        began = time.thread_time() if self._sampling else 0.0
+        began = time.perf_counter() if self._sampling else 0.0
         self._passes.settle()
         if index in self._stepped:
             self._advance()
@@ -187,14 +194,18 @@ class Probe(Listener):
                     if not closure:
                         self._readings.gradients()
         if began:
-            self._own += time.thread_time() - began
+            self._own += time.perf_counter() - began
 
     def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """The step is done: finish its readings, count it, decide about the next."""
+        if self.calm and self._optimizers.get(id(optimizer)) == 0:
+            self._calmly_on()
+            return
         index = self._index(optimizer)
         if index is None:
             return
-        began = time.thread_time() if self._sampling else 0.0
+        self.calm = False
+        began = time.perf_counter() if self._sampling else 0.0
         if self._losses:
             self._book.put(self.step, index, self._losses)
             self._losses = []
@@ -204,7 +215,7 @@ class Probe(Listener):
                 self._finish_sample(optimizer, index, closure)
         self._stepped.add(index)
         if began:
-            self._own += time.thread_time() - began
+            self._own += time.perf_counter() - began
         if self._stepped >= self._active:
             self._advance()
 
@@ -268,19 +279,46 @@ class Probe(Listener):
 
     # steps -------------------------------------------------------------------------------------------
 
+    def _calmly_on(self) -> None:
+        """The end of a step like most: nothing was read but its loss, and the next may be like it.
+
+        Nearly all steps are such, and whatever is done here is done with cold caches: it must be little.
+        """
+        if self._losses:
+            self._book.put(self.step, 0, self._losses)
+            self._losses = []
+        self.step += 1
+        if self.step < self._wake:
+            return
+        now = time.perf_counter()
+        self._book.flush(now, force=False)
+        self._pace(now)
+        if self._live is not None:
+            self._live.look(self.step)
+        self._wake = self.cadence.earliest(self.step)
+        if self.cadence.due(self.step):
+            self._arm()
+
+    def _pace(self, now: float) -> None:
+        """How long steps take that are not looked at."""
+        if not self._evaluated_since:
+            self._plain.append((now - self._last_advance) / max(1, self.step - self._last_step))
+            if len(self._plain) > 64:
+                del self._plain[:32]
+        self._last_advance, self._last_step, self._evaluated_since = now, self.step, False
+
     def _advance(self) -> None:
         """The step is over; everything after this belongs to the next one."""
         now = time.perf_counter()
-        self._book.flush(force=self._sampling)
+        self._book.flush(now, force=self._sampling)
         if self._sampling:
             self._passes.end()
             self._count_cost(now)
-        elif not self._evaluated_since:
-            self._plain.append(now - self._last_advance)
-            if len(self._plain) > 64:
-                del self._plain[:32]
-        self._last_advance, self._evaluated_since = now, False
-        self.step += 1
+            self.step += 1
+            self._last_advance, self._last_step, self._evaluated_since = now, self.step, False
+        else:
+            self.step += 1
+            self._pace(now)
         self._active, self._stepped = self._stepped, set()
         if self._live is not None:
             self._live.look(self.step)
@@ -293,7 +331,7 @@ class Probe(Listener):
             self._book.put(self.step, 0, [value])
             self.step += 1
         self._losses = []
-        self._book.flush(force=True)
+        self._book.flush(time.perf_counter(), force=True)
 
     def _count_cost(self, now: float) -> None:
         cost = self._own + self._hook_cost()
@@ -306,8 +344,8 @@ class Probe(Listener):
 
     def _hook_cost(self) -> float:
         passes = self._passes
-        cost = passes.module_calls * _MODULE_CALL + passes.function_calls * _FUNCTION_CALL
-        passes.module_calls = passes.function_calls = 0
+        cost = passes.seconds + passes.module_calls * _MODULE_CALL + passes.function_calls * _FUNCTION_CALL
+        passes.seconds, passes.module_calls, passes.function_calls = 0.0, 0, 0
         return cost
 
     def _arm(self) -> None:
@@ -319,6 +357,12 @@ class Probe(Listener):
             self._passes.begin(reading=True)
         elif self._passes.open and not self._evaluations.inside:
             self._passes.end()
+        self.calm = (
+            not self._sampling
+            and self._active == {0}
+            and not (self._evaluations.running or self._loader_news or self._loose.waiting)
+        )
+        self._wake = self.cadence.earliest(self.step)
 
     # optimizers and layers ---------------------------------------------------------------------------
 
@@ -374,6 +418,7 @@ class Probe(Listener):
 
     def gradients_off(self) -> None:
         """The script has entered ``no_grad``."""
+        self.calm = False
         self._evaluated_since = True
         self._evaluations.gradients_off(self.step)
 
@@ -387,6 +432,7 @@ class Probe(Listener):
         if self._names.module(module) is None and not self._adopt:
             return
         if not training:
+            self.calm = False
             self._evaluated_since = True
             self._evaluations.open(self.step)
         elif self._evaluations.running and not self._evaluations.inside:
@@ -408,6 +454,7 @@ class Probe(Listener):
 
     def loss_scaled(self, loss: Any, scaled: Any, scaler: Any) -> None:
         """Remember what was scaled: the loss is what it was before."""
+        self.calm = False
         self._scaled = (loss, scaled, scaler)
 
     def clipped(self, kind: str, limit: float, norm: torch.Tensor | None) -> None:
@@ -419,7 +466,7 @@ class Probe(Listener):
 
     def loader_started(self, loader: Any) -> None:
         """A pass over a data set begins; whether for training shows at the next backward."""
-        self._evaluations.loader, self._loader_news = loader, True
+        self._evaluations.loader, self._loader_news, self.calm = loader, True, False
 
     def _epoch(self) -> None:
         self._loader_news = False
@@ -465,14 +512,17 @@ class Probe(Listener):
     def pause(self) -> None:
         """Take everything out that stands in the way of others."""
         self._passes.end()
+        self.cadence.pause()
 
     def resume(self) -> None:
         """Go on where :meth:`pause` left off."""
+        self.cadence.resume()
+        self._evaluated_since = True  # what lies between is no step
         self._resume()
 
     def catch_up(self) -> None:
         """Bring everything that is under way into the history."""
-        self._book.flush(force=True)
+        self._book.flush(time.perf_counter(), force=True)
         self._mailbox.collect(wait=True)
 
     def close(self) -> None:

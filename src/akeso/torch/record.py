@@ -25,6 +25,12 @@ class Record:
         if self._journal is not None:
             self._journal.readings(step, values)
 
+    def many(self, signal: str, scope: str, points: list[tuple[int, float]]) -> None:
+        """Readings of one signal at many steps."""
+        self.history.add_many(signal, scope, points)
+        if self._journal is not None:
+            self._journal.many(signal, scope, points)
+
     def fact(self, name: str, value: Any) -> None:
         """Something known about the run; written again only when it has changed."""
         if name in self.history.facts and self.history.facts[name] == value:

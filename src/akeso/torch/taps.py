@@ -22,6 +22,9 @@ from torch.utils.data import DataLoader
 class Listener:
     """What may be heard; the base class hears nothing."""
 
+    #: Whether nothing of the step under way is wanted but its loss and its end: ``before_step`` is not told.
+    calm = False
+
     def before_backward(self, loss: Any) -> None:
         """``backward`` is about to run from ``loss`` (a tensor or a sequence of them)."""
 
@@ -127,10 +130,13 @@ class Taps:
         tell = self.tell
 
         def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            tell("before_step", optimizer, _has_closure(args, kwargs))
+            for listener in self._listeners:
+                if not listener.calm:
+                    tell("before_step", optimizer, _has_closure(args, kwargs))
+                    return
 
         def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            tell("after_step", optimizer, _has_closure(args, kwargs))
+            tell("after_step", optimizer, (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs))
 
         for handle in (
             _optimizer.register_optimizer_step_pre_hook(before),
