@@ -344,7 +344,8 @@ def _peak(training: Training, device: torch.device, *, watched: bool) -> float:
 
 
 _RESIDENT = """
-import sys, resource, torch
+import re, sys, torch
+from pathlib import Path
 from contextlib import nullcontext
 from benchmarks.overhead import CPU, plain
 torch.set_num_threads(1)
@@ -357,12 +358,12 @@ else:
     watch = nullcontext()
 with watch:
     plain(model, step, 500)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
 
 def _resident(training: Training, watched: bool) -> int:
-    """Peak resident memory of a process that trains, in the unit of the system."""
+    """Peak resident memory in kB of a process that trains, its imports included."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-c", _RESIDENT, training.name, "watched" if watched else "plain", folder]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -78,6 +78,7 @@ _ALL: Final = (
         (
             "Pass all parameters that should learn to the optimizer, also those made after it was created.",
             "Look for `.detach()`, `.data`, `.item()`, `torch.no_grad()` or NumPy on the way to the loss.",
+            "Keep modules in `nn.ModuleList` or `nn.ModuleDict`: a model does not see into lists and dicts.",
             "Set `requires_grad_(False)` on what is frozen on purpose.",
         ),
         2,

@@ -146,19 +146,19 @@ class ParametersNotTrained(Detector):
             severity: Severity = "info"
             if used and suffers:
                 severity = "error"
-            elif any(_fresh(history, name) for name in used):
+            elif reason == "unregistered" or any(_fresh(history, name) for name in used):
                 severity = "warning"
             shown = used or names
             yield Symptom(
                 self.name,
                 severity,
-                {"no-grad": 0.93, "not-in-optimizer": 0.88}.get(reason, 0.6) if used else 0.6,
+                {"no-grad": 0.93, "not-in-optimizer": 0.88, "unregistered": 0.95}.get(reason, 0.6)
+                if used
+                else 0.6,
                 min(event.step for event in events),
                 shown[0].rpartition(".")[0] or shown[0],
                 {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
-                _REASONS["unused" if not used else reason].format(
-                    first=shown[0], more=f" and {len(shown) - 1} more" if len(shown) > 1 else ""
-                ),
+                _sentence("unused" if not used else reason, shown),
             )
         if not groups:
             yield from self._still(history, suffers)
@@ -204,11 +204,31 @@ def _fresh(history: History, name: str) -> bool:
     return False
 
 
+#: By reason, of one parameter and of several.
 _REASONS = {
-    "no-grad": "{first}{more} should learn but never gets a gradient: it is cut off from the loss.",
-    "not-in-optimizer": "{first}{more} gets gradients but is in no optimizer, so it never changes.",
-    "unused": "{first}{more} is never used in the forward pass.",
+    "no-grad": (
+        "should learn but never gets a gradient: it is cut off from the loss.",
+        "should learn but never get a gradient: they are cut off from the loss.",
+    ),
+    "not-in-optimizer": (
+        "gets gradients but is in no optimizer, so it never changes.",
+        "get gradients but are in no optimizer, so they never change.",
+    ),
+    "unregistered": (
+        "is used but is in no optimizer: its module is kept in a plain list or dict, where the model does not see it.",
+        "are used but are in no optimizer: their modules are kept in a plain list or dict, where the model does "
+        "not see them.",
+    ),
+    "unused": (
+        "is not used in any pass that is trained on.",
+        "are not used in any pass that is trained on.",
+    ),
 }
+
+
+def _sentence(reason: str, names: list[str]) -> str:
+    one, several = _REASONS[reason]
+    return f"{names[0]} and {len(names) - 1} more {several}" if len(names) > 1 else f"{names[0]} {one}"
 
 
 @dataclass(frozen=True)
@@ -238,12 +258,11 @@ class WrongMode(Detector):
             event for event in history.events_of("training-mode") if event.data.get("training") is False
         ]
         if trained:
-            steps = max(len(trained), *(int(event.data.get("count", 1)) for event in trained))
             yield self._symptom(
                 "warning",
                 trained[0].step,
                 sensitive,
-                {"steps_in_evaluation_mode": steps},
+                {"evaluation_mode_since": trained[0].step},
                 f"The model is trained in evaluation mode, so {sensitive[0][0]} ({sensitive[0][1]}) "
                 "does not do its "
                 f"work.",

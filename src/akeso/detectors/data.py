@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.rates import travel
-from akeso.detectors.standing import Standing, standing, top_share
+from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
@@ -178,7 +178,7 @@ class ClassImbalance(Detector):
     min_steps: int = 50
     top_share: float = 0.8
     collapsed: float = 0.98
-    remaining: float = 0.9
+    remaining: float = 0.96
     shortfall: float = 0.3
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -217,6 +217,7 @@ class UnlearnableLabels(Detector):
     remaining: float = 0.96
     travel: float = 0.3
     memorised: float = 0.8
+    too_much: float = 1.5
     validation: float = 0.98
     min_evaluations: int = 3
 
@@ -224,6 +225,8 @@ class UnlearnableLabels(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
             return
+        if stand.remaining_loss > self.too_much:
+            return  # it is worse than a constant on what it trains on: that is not for want of signal
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
         yield from self._stuck(history, stand)
@@ -267,7 +270,7 @@ class UnlearnableLabels(Detector):
 
     def _validation(self, history: History, stand: Standing) -> tuple[bool, float, int]:
         """Whether validation can tell, and if it was never good: its best loss over a constant's, and since when."""
-        validation = history.series("val_loss").finite()
+        validation = validation_loss(history)
         correct = history.series("val_accuracy").finite()
         if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
             return False, 0.0, 0

@@ -63,6 +63,7 @@ class VanishingGradient(Detector):
     ratio: float = 1e-3
     effect: float = 3e-3
     flat: float = 1e-3
+    flat_from_start: float = 5e-3
     remaining: float = 0.9
     plateau: float = 0.4
     remaining_after_plateau: float = 0.3
@@ -81,11 +82,14 @@ class VanishingGradient(Detector):
         sites, variation = self._variation(history, network.recent(history))
         _, at_first = self._variation(history, network.early(history))
         backward = here.ratio < self.ratio or decades > 0
-        forward = len(sites) >= self.min_layers and variation[-1] < self.flat
+        at_once = bool(len(at_first)) and at_first[-1] < self.flat_from_start
+        forward = len(sites) >= self.min_layers and variation[-1] < (
+            self.flat_from_start if at_once else self.flat
+        )
         forward = forward and variation[-1] < 0.05 * float(np.max(variation))
         if not backward and not forward:
             return
-        from_start = decades > 0 or bool(len(at_first) and at_first[-1] < self.flat)
+        from_start = decades > 0 or at_once
         start, _ = network.extent(history)
         yield Symptom(
             self.name,

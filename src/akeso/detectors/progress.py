@@ -116,8 +116,12 @@ class SlowConvergence(Detector):
                 "whole_run_over_weight": float(f"{way:.3g}") if math.isfinite(way) else None,
                 **stand.evidence(),
             },
-            f"Training gets nowhere: after {stand.steps} steps {min(stand.remaining, 1.0):.0%} of a constant "
-            f"prediction's loss is left"
+            f"Training gets nowhere: after {stand.steps} steps "
+            + (
+                f"{stand.remaining:.0%} of a constant prediction's loss is left"
+                if stand.remaining < 1.005
+                else "the loss is above that of a constant prediction"
+            )
             + (", and it no longer falls." if stuck else ", and it falls too slowly."),
         )
 

@@ -89,12 +89,10 @@ class LearningRateTooHigh(Detector):
                 "loss_rise_over_start": float(f"{rise:.3g}"),
                 **stand.evidence(),
             },
-            f"The learning rate is too high: a step changes the weights by {longest:.1%} of their size"
-            + (
-                f", and the loss rose to {1 + rise:.1f} times its start."
-                if overshot
-                else " and the loss stays high."
-            ),
+            "The learning rate is too high: "
+            + (f"a step changes the weights by {longest:.1%} of their size" if math.isfinite(longest) else "")
+            + (", and " if math.isfinite(longest) else "")
+            + (f"the loss rose to {1 + rise:.3g} times its start." if overshot else "the loss stays high."),
         )
 
     def _still(self, history: History, stand: Standing) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
-from akeso.history import History
+from akeso.history import History, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,13 @@ def standing(history: History) -> Standing:
         broken=ended_badly,
         adversarial=adversarial,
     )
+
+
+def validation_loss(history: History) -> Series:
+    """The validation loss on the scale of the training loss, which may be a sum or carry a factor."""
+    series = history.series("val_loss").finite()
+    scale = history.facts.get("val_scale")
+    return Series(series.steps, series.values * scale) if isinstance(scale, (int, float)) else series
 
 
 def _baseline(history: History) -> float:

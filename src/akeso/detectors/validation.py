@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
-from akeso.detectors.standing import Standing, standing
+from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History, Series
 
@@ -25,12 +25,13 @@ class Overfitting(Detector):
     min_evaluations: int = 4
     rise: float = 0.1
     rise_that_matters: float = 0.3
+    rise_of_constant: float = 0.3
     accuracy_lost: float = 0.03
     fitted: float = 0.7
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        validation = history.series("val_loss").finite()
+        validation = validation_loss(history)
         correct = history.series("val_accuracy").finite()
         if max(len(validation), len(correct)) < self.min_evaluations or stand.adversarial or stand.diverged:
             return
@@ -51,7 +52,8 @@ class Overfitting(Detector):
         if not fitted or not stand.last < then + 0.5 * stand.noise:
             return
         severity: Severity = "info"
-        if by_accuracy or (len(correct) < self.min_evaluations and rise >= self.rise_that_matters):
+        grave = math.isfinite(stand.baseline) and rise * best >= self.rise_of_constant * stand.baseline
+        if by_accuracy or grave or (len(correct) < self.min_evaluations and rise >= self.rise_that_matters):
             severity = "warning"
         words = (
             f"validation loss rose by {rise:.0%}" if by_loss else f"validation accuracy fell by {lost:.1%}"
@@ -128,7 +130,7 @@ class DataLeakage(Detector):
         )
 
     def _better_than_training(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        validation = history.series("val_loss").finite()
+        validation = validation_loss(history)
         dropped = any("dropout" in kind.lower() for _, kind in mode_layers(history))
         mean = (history.facts.get("loss_args") or {}).get("reduction", "mean") == "mean"
         if len(validation) < self.min_evaluations or dropped or not mean or not math.isfinite(stand.baseline):

@@ -13,7 +13,7 @@ from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
-from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size
+from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size, terms_of
 
 Items = list[tuple[Tag, torch.Tensor]]
 #: Batches from which the facts about the task are taken; they need values, so the device is waited for.
@@ -32,6 +32,8 @@ class BatchReader:
         self._loss_name = ""
         self._smoothing = 0.0
         self._weights: list[float] = []
+        self._kind = ("", "")
+        self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
         self._models = 0
         self._sensitive: list[str] = []
 
@@ -60,6 +62,7 @@ class BatchReader:
         self._learn(call, given, passes)
         items += batch_items(call, target_kind=self.target_kind, histogram=histogram_size(call))
         facts["_rows"] = float(len(call.target) if call.target.dim() else 1)
+        facts["_terms"] = float(terms_of(call))
         facts.setdefault("batch_size", facts["_rows"])
         if terms <= 1 and call.value is not None and call.value.dim() == 0:
             items += [
@@ -77,6 +80,7 @@ class BatchReader:
             return
         self._looks += 1
         self._loss_name = call.name
+        self._kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
         self._weights = call.class_weight.tolist() if call.class_weight is not None else []
         for name, value in facts_of(call, given).items():
@@ -152,12 +156,18 @@ class BatchReader:
             return None
         call, backward = plain.get("call_value"), plain.get("backward_value")
         if facts.get("_sum"):
-            baseline *= facts["_rows"]
+            baseline *= facts["_terms"]
         if call and backward is not None and math.isfinite(call) and math.isfinite(backward):
             scale = backward / call
             if 0 < scale < 1e6:
                 baseline *= scale
+                # a sum is validated per sample, and trained on per batch
+                self._scale = min(self._scale, scale * (facts["_rows"] if facts.get("_sum") else 1.0))
         return baseline
+
+    def scale_of(self, kind: tuple[str, str]) -> float:
+        """What a validation loss of this function and reduction is to be multiplied by to be of training's scale."""
+        return self._scale if kind == self._kind and math.isfinite(self._scale) else 1.0
 
 
 def _wider(known: Any, new: str) -> str:

@@ -90,6 +90,8 @@ class Evaluations:
         values = {}
         if loss is not None:
             values[f"{prefix}loss"] = {"": loss}
+            if not familiar:
+                self._record.fact("val_scale", float(f"{self._batches.scale_of(group.kind):.3g}"))
         if accuracy is not None:
             values[f"{prefix}accuracy"] = {"": accuracy}
         self._record.readings(step, values)

@@ -46,6 +46,7 @@ class Group:
     gradients: bool = False
     seen_before: int = 0
     marks: int = 0
+    kind: tuple[str, str] = ("", "")  # loss function and reduction
 
 
 class Phase:
@@ -110,6 +111,7 @@ class Phase:
         if group is None or call.value is None:
             return
         rows = int(call.target.shape[0]) if call.target.dim() else 1
+        group.kind = (call.name, call.reduction)
         if call.value.dim() > 0:
             group.losses.append((call.value.mean(), rows))
         else:

@@ -78,7 +78,10 @@ class LooseEnds:
             self._record.event(step, "stale-gradient", count=self._stale[index])
         self._samples += 1
         self._with_gradient.update(
-            id(parameter) for _, parameter in self._names.parameters() if parameter.grad is not None
+            id(parameter)
+            for known in (self._names.parameters(), self._names.outside())
+            for _, parameter in known
+            if parameter.grad is not None
         )
         if self._samples >= self._due and step >= _STEPS:
             self._due *= 2
@@ -94,6 +97,11 @@ class LooseEnds:
             self._reported.add(name)
             reason = "not-in-optimizer" if received else "no-grad" if optimized else "unused"
             self._record.event(step, "detached", name, reason=reason)
+        for name, parameter in self._names.outside():
+            received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
+            if received and not optimized and name not in self._reported:
+                self._reported.add(name)
+                self._record.event(step, "detached", name, reason="unregistered")
 
     def close(self, step: int) -> None:
         """A short run may end before its loose ends were due."""

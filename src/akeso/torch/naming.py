@@ -51,6 +51,7 @@ class Names:
         self._parameters: dict[int, str] = {}
         self._strangers = 0
         self._listed: list[tuple[str, weakref.ref[nn.Parameter]]] = []
+        self._outside: dict[int, weakref.ref[nn.Module]] = {}
 
     @property
     def roots(self) -> Iterator[nn.Module]:
@@ -120,6 +121,21 @@ class Names:
             parameter = reference()
             if parameter is not None:
                 yield name, parameter
+
+    def meet(self, module: nn.Module) -> None:
+        """A module with parameters runs inside a root and is no part of it, as torch sees it."""
+        known = self._outside.get(id(module))
+        if known is None or known() is not module:
+            self._outside[id(module)] = weakref.ref(module)
+
+    def outside(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The parameters of modules that ran inside a root without being part of one."""
+        for number, reference in enumerate(self._outside.values()):
+            module = reference()
+            if module is None or id(module) in self._modules:
+                continue
+            for name, parameter in module.named_parameters(recurse=False):
+                yield f"{type(module).__name__}{number}.{name}", parameter
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every module of every root, once."""

@@ -135,7 +135,14 @@ class Passes:
             except Exception as error:
                 self._fail("forward", error)
             self.seconds += perf_counter() - began
+        elif self.reading and module._parameters and self._strays(module):
+            self._names.meet(module)
         self._stack.append(module)
+
+    def _strays(self, module: nn.Module) -> bool:
+        """Whether a module runs inside a known root and is no part of it."""
+        known = self._names.module
+        return known(module) is None and known(unwrap(self._stack[0])) is not None
 
     def _root(self, module: nn.Module, inputs: Any) -> None:
         if self._adopt:

@@ -203,6 +203,12 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
     return items
 
 
+def terms_of(call: LossCall) -> int:
+    """How many losses were summed or averaged: one per target, of which soft ones fill a row each."""
+    soft = call.name in _CLASS_LOSSES and call.target.is_floating_point() and call.target.dim() > 1
+    return call.target.numel() // max(1, int(call.target.shape[1])) if soft else call.target.numel()
+
+
 def histogram_size(call: LossCall) -> int:
     """Length of the target histogram to keep, 0 where a histogram makes no sense."""
     if call.target.is_floating_point() or call.name not in _CLASS_LOSSES or call.prediction.dim() < 2:
