@@ -9,6 +9,7 @@ from torch import nn
 
 from akeso.torch import inputs
 from akeso.torch.batch import BatchReader
+from akeso.torch.cadence import Cadence
 from akeso.torch.evaluation import Group, Phase
 from akeso.torch.mailbox import Mailbox
 from akeso.torch.passes import Passes
@@ -17,13 +18,19 @@ from akeso.torch.record import Record
 
 #: Batches of a phase whose samples are compared with those seen in training.
 _COMPARED = 4
+#: Phases that are followed whatever they cost, at the start and per step: an epoch is longer than this.
+_USUAL, _PER_STEP = 16, 0.1
+#: Share of the budget for the others.
+_SHARE = 0.3
 
 
 class Evaluations:
     """Follows the evaluation phases of a script from their opening to their readings."""
 
-    def __init__(self, record: Record, mailbox: Mailbox, batches: BatchReader) -> None:
-        self._record, self._mailbox, self._batches = record, mailbox, batches
+    def __init__(self, record: Record, mailbox: Mailbox, batches: BatchReader, cadence: Cadence) -> None:
+        self._record, self._mailbox, self._batches, self._cadence = record, mailbox, batches, cadence
+        self._phases = 0
+        self.spent = 0.0  # seconds that following them has taken
         self._familiar = inputs.Familiar()
         self._phase: Phase | None = None
         self._off = 0  # how deep inside no_grad the script is
@@ -57,9 +64,19 @@ class Evaluations:
     def open(self, step: int) -> None:
         """A phase begins, after ``step`` finished steps."""
         if self._phase is None:
+            if self._too_often(step):
+                return
+            self._phases += 1
             self._phase = Phase(max(step - 1, 0))
         if self.passes is not None and (not self.passes.open or self.passes.reading):
             self.passes.begin(reading=False)
+
+    def _too_often(self, step: int) -> bool:
+        """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much."""
+        return (
+            self._phases > max(_USUAL, step * _PER_STEP)
+            and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
+        )
 
     def end(self, *, by_backward: bool) -> None:
         """The phase is over: training goes on, or the run ends."""

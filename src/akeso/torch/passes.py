@@ -103,6 +103,11 @@ class Passes:
         self._pop()
         self._stack.clear()
 
+    def fetching(self) -> None:
+        """What a data loader does to make a batch is none of our business, and there may be much of it."""
+        if self._mode is not None and not self._stack:
+            self._pop()
+
     def settle(self) -> None:
         """Take the mode out where that was not possible before: ``backward`` itself runs inside of it."""
         if self._mode is not None and not self._tap.on:

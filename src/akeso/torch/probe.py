@@ -78,7 +78,7 @@ class Probe(Listener):
         self._mailbox = Mailbox()
         self._sites = Sites()
         self._batches = BatchReader(self._record, self._names)
-        self._evaluations = Evaluations(self._record, self._mailbox, self._batches)
+        self._evaluations = Evaluations(self._record, self._mailbox, self._batches, self.cadence)
         self._alarms = Alarms(self._record, self._names, self._alarmed)
         self._book = LossBook(self._record, self._mailbox, self.cadence, self._alarms.loss)
         self._passes = Passes(
@@ -447,7 +447,9 @@ class Probe(Listener):
             self._passes.end()
 
     def _end_evaluation(self, *, by_backward: bool) -> None:
-        self.cadence.spend(self._hook_cost())
+        cost = self._hook_cost()
+        self.cadence.spend(cost)
+        self._evaluations.spent += cost
         self._evaluations.end(by_backward=by_backward)
 
     # odds and ends -----------------------------------------------------------------------------------
@@ -467,6 +469,10 @@ class Probe(Listener):
     def loader_started(self, loader: Any) -> None:
         """A pass over a data set begins; whether for training shows at the next backward."""
         self._evaluations.loader, self._loader_news, self.calm = loader, True, False
+
+    def fetching(self) -> None:
+        """The next batch is made."""
+        self._passes.fetching()
 
     def _epoch(self) -> None:
         self._loader_news = False

@@ -17,6 +17,7 @@ import torch
 from torch.nn.modules import module as _module
 from torch.optim import optimizer as _optimizer
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 
 class Listener:
@@ -51,6 +52,9 @@ class Listener:
 
     def loader_started(self, loader: Any) -> None:
         """A data loader begins a pass."""
+
+    def fetching(self) -> None:
+        """A data loader is about to fetch a batch."""
 
     def compiling(self, thing: Any) -> None:
         """``torch.compile`` was called."""
@@ -154,6 +158,7 @@ class Taps:
             self._replace(context, "__exit__", functools.partial(self._wrap_context, "gradients_on", True))
         self._replace(torch.nn.Module, "train", self._wrap_mode)
         self._replace(DataLoader, "__iter__", self._wrap_loader)
+        self._replace(_BaseDataLoaderIter, "__next__", self._wrap_fetch)
         self._replace(torch, "compile", self._wrap_compile)
 
     def _wrap_backward(self, original: Any) -> Any:
@@ -223,6 +228,14 @@ class Taps:
             return original(loader)
 
         return __iter__
+
+    def _wrap_fetch(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:
+            self.tell("fetching")
+            return original(iterator)
+
+        return __next__
 
     def _wrap_compile(self, original: Any) -> Any:
         @functools.wraps(original)
