@@ -64,6 +64,7 @@ _ALL: Final = (
             "non-finite",
             "dying-relu",
             "saturated-activation",
+            "vanishing-gradient",
             "constant-prediction",
             "slow-convergence",
             "unlearnable-labels",

@@ -127,12 +127,24 @@ def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis
             symptom for symptom in roots if symptom.problem not in _REDUNDANT or symptom.severity != "info"
         ]
     effects = [symptom for symptom in effects if symptom.problem not in _REDUNDANT]
-    named = sorted(roots, key=order) + sorted(effects, key=order)[:_CONSEQUENCES]
+    named = sorted(roots, key=order) + _causes_first(sorted(effects, key=order)[:_CONSEQUENCES], because)
     kept = {symptom.problem for symptom in named}
     return [
         _diagnosis(symptom, tuple(cause for cause in because[symptom.problem] if cause in kept))
         for symptom in named
     ]
+
+
+def _causes_first(effects: list[Symptom], because: Mapping[str, tuple[str, ...]]) -> list[Symptom]:
+    """Consequences in the given order, except that none comes before one of its own causes."""
+    waiting, ordered = list(effects), []
+    while waiting:
+        names = {symptom.problem for symptom in waiting}
+        free = [symptom for symptom in waiting if not names & set(because[symptom.problem])]
+        following = (free or waiting)[0]
+        waiting.remove(following)
+        ordered.append(following)
+    return ordered
 
 
 def _explains(cause: Symptom, effect: Symptom, slack: int) -> bool:
