@@ -96,6 +96,10 @@ def test_a_cause_must_not_come_long_after_its_effect():
     early = Profile("p", "", "causes", (Says("learning-rate-too-high", 10), Says("dying-relu", 10)))
     assert all(not d.because_of for d in examine(history, late).diagnoses)
     assert examine(history, early).diagnoses[1].because_of == ("learning-rate-too-high",)
+    chain = (Says("non-finite", 40), Says("exploding-gradient", 30), Says("poor-initialisation", 0))
+    found = examine(history, Profile("p", "", "causes", chain)).diagnoses
+    assert [d.problem for d in found] == ["poor-initialisation", "exploding-gradient", "non-finite"]
+    assert "exploding-gradient" in found[2].because_of
 
 
 def test_papers_profiles_flag_a_healthy_late_learner_and_akeso_does_not():

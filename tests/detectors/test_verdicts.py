@@ -102,6 +102,9 @@ HEALTHY = {
         loss=lambda s: np.where(s < 0.7, 2.3, 2.3 * np.exp(-12 * (s - 0.7))),
         accuracy=lambda s: np.where(s < 0.7, 0.1, 0.95), noise=0.01,
     ),
+    "memorises a little at the end": Sketch(
+        loss=falling(2.3, 0.005), validation=lambda s: 0.05 + 0.05 * s, validation_accuracy=flat(0.98)
+    ),
     "slow but steady": Sketch(loss=falling(2.3, 0.6, 2.0), update=lambda i: 3e-4),
     "converged from the start": Sketch(loss=flat(0.02), accuracy=flat(1.0), update=lambda i: 1e-6),
     "spikes and recovers": Sketch(loss=lambda s: LEARNS(s) + 6.0 * (np.abs(s - 0.5) < 0.01)),
@@ -196,3 +199,10 @@ def test_nothing_is_said_while_a_healthy_run_is_under_way(kind):
         assert examine(part).status == "healthy"
         part.planned_steps = None
         assert examine(part).status == "healthy"
+
+
+def test_a_validation_loss_that_rises_far_is_overfitting_whatever_accuracy_does() -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.01), validation=lambda s: 2.0 + 2.0 * s, validation_accuracy=flat(0.4)
+    )
+    assert first(sketch) == "overfitting"

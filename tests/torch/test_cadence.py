@@ -61,3 +61,36 @@ def test_something_that_moves_is_looked_at_closely() -> None:
     cadence.stir(100)
     assert [cadence.due(step) for step in (100, 101, 102)] == [True, True, True]
     assert not cadence.due(103)
+
+
+def test_time_that_was_not_watched_pays_for_nothing() -> None:
+    clock = _Clock()
+    cadence = Cadence(0.01, clock)
+    clock.now = 10.0
+    cadence.pause()
+    clock.now = 1_000.0
+    assert cadence.elapsed == 10.0
+    cadence.resume()
+    clock.now = 1_005.0
+    assert cadence.elapsed == 15.0
+
+
+def test_asking_only_when_it_is_worth_it_misses_no_look_for_long() -> None:
+    clock = _Clock()
+    cadence, always = Cadence(0.01, clock), Cadence(0.01, clock)
+    asked, wake = 0, 0
+    looks: dict[str, list[int]] = {"seldom": [], "always": []}
+    for step in range(3_000):
+        clock.now += 0.01
+        if always.due(step):
+            always.sampled(step, 0.002)
+            looks["always"].append(step)
+        if step >= wake:
+            asked += 1
+            if cadence.due(step):
+                cadence.sampled(step, 0.002)
+                looks["seldom"].append(step)
+            wake = cadence.earliest(step)
+    assert asked < 3_000 / 4
+    assert len(looks["seldom"]) >= 0.8 * len(looks["always"])
+    assert set(looks["seldom"]) >= {0, 1, 2, 4, 8, 16, 32} & set(looks["always"])

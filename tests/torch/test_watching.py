@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import akeso
 from akeso.errors import BadInput
@@ -15,7 +16,8 @@ from tests.torch.loops import LOOPS, STEPS, Small
 def _state_of_torch() -> list[object]:
     return [
         torch.autograd.backward, torch.no_grad.__enter__, torch.no_grad.__exit__, torch.nn.Module.train,
-        torch.utils.data.DataLoader.__iter__, torch.compile, torch.nn.utils.clip_grad_norm_,
+        torch.utils.data.DataLoader.__iter__, _BaseDataLoaderIter.__next__, torch.compile,
+        torch.nn.utils.clip_grad_norm_,
         torch.amp.GradScaler.scale, dict(torch_module._global_forward_hooks),
         dict(torch_module._global_forward_pre_hooks), dict(torch_optimizer._global_optimizer_pre_hooks),
         dict(torch_optimizer._global_optimizer_post_hooks), torch.overrides._get_current_function_mode_stack(),

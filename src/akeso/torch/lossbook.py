@@ -101,17 +101,18 @@ class LossBook:
 
     def _put_down(self, scope: str, points: list[tuple[int, float]]) -> None:
         self._record.many("loss", scope, points)
-        for step, value in points if scope == "" else ():
-            if math.isfinite(value):
-                self._feel(step, value)
+        if scope == "":
+            jumps = [self._jumps(step, value) for step, value in points if math.isfinite(value)]
+            if any(jumps):
+                self._cadence.stir(points[-1][0] + 1)
 
-    def _feel(self, step: int, value: float) -> None:
-        """Look closer when the loss jumps out of its own noise."""
+    def _jumps(self, step: int, value: float) -> bool:
+        """Whether the loss jumps out of its own noise, which is worth a closer look."""
         if self._level is None:
             self._level = value
-            return
+            return False
         gap = abs(value - self._level)
-        if step > 20 and gap > 8 * self._noise:
-            self._cadence.stir(step)
+        jumps = step > 20 and gap > 8 * self._noise
         self._noise = gap if self._noise == 0.0 else 0.95 * self._noise + 0.05 * gap
         self._level += 0.1 * (value - self._level)
+        return jumps

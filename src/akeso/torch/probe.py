@@ -503,6 +503,7 @@ class Probe(Listener):
     def _alarmed(self) -> None:
         """Something is not finite: look closely, judge at once."""
         self.cadence.stir(self.step)
+        self._wake = self.step
         if self._live is not None:
             self._live.hurry()
 

@@ -1,0 +1,117 @@
+"""One scale for what training, validation and a constant prediction give, and what a model does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import akeso
+from akeso.detectors.standing import standing, validation_loss
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class _Listed(nn.Module):
+    """Layers in a plain list, which torch does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [nn.Linear(6, 6) for _ in range(2)]
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.hidden:
+            x = torch.relu(layer(x))
+        return self.out(x)
+
+
+def _train(model: nn.Module, parameters: Iterator[nn.Parameter]) -> akeso.Watch:
+    x = torch.randn(32, 6)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(40):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+            optimizer.step()
+    return watch
+
+
+def test_layers_in_a_list_are_seen_unless_they_are_optimized_all_the_same() -> None:
+    model = _Listed()
+    events = _train(model, model.parameters()).history.events_of("detached")
+    assert {event.scope: event.data["reason"] for event in events} == {
+        f"Linear{number}.{name}": "unregistered" for number in (0, 1) for name in ("weight", "bias")
+    }
+    model = _Listed()
+    everything = [*model.parameters(), *(p for layer in model.hidden for p in layer.parameters())]
+    assert not _train(model, iter(everything)).history.events_of("detached")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        F.mse_loss,
+        lambda prediction, target: F.mse_loss(prediction, target, reduction="sum"),
+        lambda prediction, target: F.mse_loss(prediction, target, reduction="sum") / len(target),
+        lambda prediction, target: 0.5 * F.mse_loss(prediction, target),
+        lambda prediction, target: F.mse_loss(prediction, target, reduction="sum") / len(target) / 0.1,
+    ],
+    ids=["mean", "sum", "per sample", "half", "per sample, times ten"],
+)
+def test_whatever_the_reduction_losses_can_be_compared(loss: Loss) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 8)
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # untrained, it stays what it is
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            for part in x[:384].split(32):
+                optimizer.zero_grad()
+                loss(model(part), part).backward()
+                optimizer.step()
+            with torch.no_grad():
+                loss(model(x[384:]), x[384:])
+    stand = standing(watch.history)
+    truth = float(F.mse_loss(model(x).detach(), x) / x.var(0, correction=0).mean())
+    assert stand.remaining_loss == pytest.approx(truth, rel=0.1)
+    assert float(validation_loss(watch.history).values[-1]) / stand.baseline == pytest.approx(truth, rel=0.15)
+
+
+def test_what_a_data_loader_does_is_not_followed() -> None:
+    data, held_out = (
+        TensorDataset(torch.randn(256, 4), torch.zeros(256, dtype=torch.int64)) for _ in range(2)
+    )
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            for x, y in DataLoader(data, 64):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            with torch.no_grad():
+                before = watch._probe._passes.function_calls
+                for x, y in DataLoader(held_out, 128):
+                    (model(x).argmax(1) == y).sum()
+                # batches of 128 samples are made of hundreds of tensor operations
+                assert watch._probe._passes.function_calls - before < 40
+    assert len(watch.history.series("val_accuracy")) == 3
+
+
+def test_passes_without_gradients_at_every_step_are_thinned() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(400):
+            with torch.no_grad():
+                target = model(x).argmax(1)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), target).backward()
+            optimizer.step()
+    assert watch._probe._evaluations._phases < 200
+    assert watch.history.steps == 400
