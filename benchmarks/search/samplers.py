@@ -9,6 +9,7 @@ with the worst value seen.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -29,7 +30,7 @@ def random_order(study: RecordedStudy, space: Space, seed: int) -> Chooser:
     return in_order([int(n) for n in np.random.default_rng(seed).permutation(numbers)])
 
 
-class _Ranked:
+class _Ranked(ABC):
     """A chooser that begins at random and then takes the trial with the highest score."""
 
     def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
@@ -56,8 +57,9 @@ class _Ranked:
         stopped = np.array([not math.isfinite(e.value) for e in ended])
         return self._pick(free, [e.number for e in ended], values, stopped)
 
+    @abstractmethod
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
-        raise NotImplementedError
+        """The most promising of the free trials."""
 
 
 class Tpe(_Ranked):

@@ -24,7 +24,7 @@ from torch import nn
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.journal import JournalWriter
-from akeso.torch import activations, gradients, inputs, inventory
+from akeso.torch import activations, gradients, inputs
 from akeso.torch.activations import Sites, first_tensor
 from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
@@ -35,7 +35,8 @@ from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
 from akeso.torch.lossbook import LossBook
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
-from akeso.torch.naming import Names, is_compiled
+from akeso.torch.members import Members
+from akeso.torch.naming import Names
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
@@ -69,8 +70,6 @@ class Probe(Listener):
         self.cadence = Cadence(budget)
         self.step = 0
         self._names = Names()
-        self._only = {id(optimizer) for optimizer in optimizers}
-        self._keep = list(optimizers)  # ids are only unique while the objects live
         self._adopt = adopt
         self._statistics = statistics
         self._say = say
@@ -94,10 +93,15 @@ class Probe(Listener):
         self._live = (
             LiveVerdict(self.history, profile, on_finding, self.cadence, eager) if on_finding else None
         )
-        self._optimizers: dict[int, int] = {}
-        self._optimizer_facts: list[dict[str, object]] = []
-        self._initial: Delivery = {}
-        self._inventory = -1
+        self._members = Members(
+            self._record,
+            self._mailbox,
+            self._names,
+            self._passes,
+            self._sites,
+            optimizers=optimizers,
+            adopt=adopt,
+        )
         self._stepped: set[int] = set()
         self._active: set[int] = set()
         self._losses: list[float | torch.Tensor] = []
@@ -152,7 +156,7 @@ class Probe(Listener):
             with quiet():
                 value = tensor.detach() if tensor.dim() == 0 else tensor.detach().mean()
         self._losses.append(value)
-        if len(self._losses) >= _BARE and not self._optimizers:
+        if len(self._losses) >= _BARE and not self._members:
             self._spread_losses()
         if self._sampling and not self._read:
             self._read = True
@@ -170,7 +174,7 @@ class Probe(Listener):
 
     def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """Gradients are as the optimizer will apply them."""
-        index = self._index(optimizer)
+        index = self._members.index(optimizer)
         if index is None:
             return
         began = time.perf_counter() if self._sampling else 0.0
@@ -178,8 +182,10 @@ class Probe(Listener):
         if index in self._stepped:
             self._advance()
         self._loose.before_step(index)
-        if self._inventory != len(self._names.labels) + len(self._optimizers):
-            self._take_inventory()
+        if self._members.take(self.step):
+            self._loose.optimized = self._members.optimized
+            if self._members.compiled:
+                self._forbid()
         if self._sampling:
             named = [
                 (self._names.parameter(parameter), parameter)
@@ -198,10 +204,10 @@ class Probe(Listener):
 
     def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """The step is done: finish its readings, count it, decide about the next."""
-        if self.calm and self._optimizers.get(id(optimizer)) == 0:
+        if self.calm and self._members.known(optimizer) == 0:
             self._calmly_on()
             return
-        index = self._index(optimizer)
+        index = self._members.index(optimizer)
         if index is None:
             return
         self.calm = False
@@ -364,56 +370,6 @@ class Probe(Listener):
         )
         self._wake = self.cadence.earliest(self.step)
 
-    # optimizers and layers ---------------------------------------------------------------------------
-
-    def _index(self, optimizer: torch.optim.Optimizer) -> int | None:
-        known = self._optimizers.get(id(optimizer))
-        if known is not None:
-            return known
-        if self._only:
-            if id(optimizer) not in self._only:
-                return None
-        elif not self._adopt and not any(
-            self._names.known(parameter) for group in optimizer.param_groups for parameter in group["params"]
-        ):
-            return None
-        index = self._optimizers[id(optimizer)] = len(self._optimizers)
-        self._keep.append(optimizer)
-        self._optimizer_facts.append(inventory.optimizer_facts(optimizer))
-        self._record.fact("optimizers", list(self._optimizer_facts))
-        return index
-
-    def _take_inventory(self) -> None:
-        """List the layers; once per new model or optimizer, before its first step where possible."""
-        self._inventory = len(self._names.labels) + len(self._optimizers)
-        optimized = {
-            id(p) for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]
-        }
-        self._loose.optimized = optimized
-        if self.step == 0 or not self._initial:
-            with quiet():
-                self._mailbox.post(inventory.initial_items(self._names), self._initial.update)
-                self._mailbox.collect(wait=True)
-        self._list_layers(optimized)
-        for root in self._names.roots:
-            first = next(root.parameters(), None)
-            if first is not None:
-                self._record.fact("dtype", str(first.dtype).removeprefix("torch."))
-                self._record.fact("device", first.device.type)
-            if is_compiled(root):
-                self._forbid()
-        self._record.fact("models", self._names.labels)
-        self._record.fact("autocast", torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
-
-    def _list_layers(self, optimized: set[int]) -> None:
-        owners = {site.split("#")[0] for site in self._sites.order}
-        layers = inventory.layers_of(self._names, optimized, self._passes.first_use, self._initial, owners)
-        for layer in layers:
-            self._record.layer(layer)
-        weighted = [layer for layer in layers if layer.parameters]
-        self._record.fact("layers_total", len(weighted))
-        self._record.fact("layers_seen", sum(layer.name in self._passes.first_use for layer in weighted))
-
     # evaluation --------------------------------------------------------------------------------------
 
     def gradients_off(self) -> None:
@@ -540,12 +496,12 @@ class Probe(Listener):
         self._passes.end()
         try:
             self._end_evaluation(by_backward=False)
-            if self._losses and not self._optimizers:
+            if self._losses and not self._members:
                 self._spread_losses()
             self.catch_up()
             self._loose.close(self.step)
-            if self._optimizers:
-                self._list_layers(self._loose.optimized)
+            if self._members:
+                self._members.list_layers()
             self._record.fact("overhead", self.cadence.overhead)
         except Exception as error:
             self.failed("close", error)

@@ -1,0 +1,103 @@
+"""Who takes part in a training: optimizers, and the layers they train."""
+
+from __future__ import annotations
+
+import torch
+
+from akeso.torch import inventory
+from akeso.torch.activations import Sites
+from akeso.torch.mailbox import Delivery, Mailbox
+from akeso.torch.naming import Names, is_compiled
+from akeso.torch.passes import Passes
+from akeso.torch.quiet import quiet
+from akeso.torch.record import Record
+
+
+class Members:
+    """Numbers the optimizers of a run and lists its layers as they become known."""
+
+    def __init__(
+        self,
+        record: Record,
+        mailbox: Mailbox,
+        names: Names,
+        passes: Passes,
+        sites: Sites,
+        *,
+        optimizers: list[torch.optim.Optimizer],
+        adopt: bool,
+    ) -> None:
+        self._record, self._mailbox, self._names = record, mailbox, names
+        self._passes, self._sites, self._adopt = passes, sites, adopt
+        self._only = {id(optimizer) for optimizer in optimizers}
+        self._keep = list(optimizers)  # ids are only unique while the objects live
+        self._indices: dict[int, int] = {}
+        self._facts: list[dict[str, object]] = []
+        self._initial: Delivery = {}
+        self._listed = -1
+        self.optimized: set[int] = set()  # ids of the parameters that some optimizer has
+
+    def __bool__(self) -> bool:
+        return bool(self._indices)
+
+    def known(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """The number of an optimizer that has stepped before."""
+        return self._indices.get(id(optimizer))
+
+    def index(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """The optimizer's number, ``None`` where it is none of ours."""
+        known = self._indices.get(id(optimizer))
+        if known is not None:
+            return known
+        if self._only:
+            if id(optimizer) not in self._only:
+                return None
+        elif not self._adopt and not any(
+            self._names.known(parameter) for group in optimizer.param_groups for parameter in group["params"]
+        ):
+            return None
+        index = self._indices[id(optimizer)] = len(self._indices)
+        self._keep.append(optimizer)
+        self._facts.append(inventory.optimizer_facts(optimizer))
+        self._record.fact("optimizers", list(self._facts))
+        return index
+
+    def take(self, step: int) -> bool:
+        """List what is new, before its first step where possible; ``True`` where something was."""
+        count = len(self._names.labels) + len(self._indices)
+        if self._listed == count:
+            return False
+        self._listed = count
+        self.optimized = {
+            id(p) for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]
+        }
+        if step == 0 or not self._initial:
+            with quiet():
+                self._mailbox.post(inventory.initial_items(self._names), self._initial.update)
+                self._mailbox.collect(wait=True)
+        self.list_layers()
+        for root in self._names.roots:
+            first = next(root.parameters(), None)
+            if first is not None:
+                self._record.fact("dtype", str(first.dtype).removeprefix("torch."))
+                self._record.fact("device", first.device.type)
+        self._record.fact("models", self._names.labels)
+        self._record.fact("autocast", torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+        return True
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a model runs as compiled code."""
+        return any(is_compiled(root) for root in self._names.roots)
+
+    def list_layers(self) -> None:
+        """Put the layers on record as they are known now."""
+        owners = {site.split("#")[0] for site in self._sites.order}
+        layers = inventory.layers_of(
+            self._names, self.optimized, self._passes.first_use, self._initial, owners
+        )
+        for layer in layers:
+            self._record.layer(layer)
+        weighted = [layer for layer in layers if layer.parameters]
+        self._record.fact("layers_total", len(weighted))
+        self._record.fact("layers_seen", sum(layer.name in self._passes.first_use for layer in weighted))
