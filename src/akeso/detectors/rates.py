@@ -24,6 +24,12 @@ def rate(history: History) -> float:
     return max(peaks) if peaks else math.nan
 
 
+def last_rate(history: History) -> float:
+    """The largest learning rate at the end; ``nan`` when none was seen."""
+    ends = [float(series.values[-1]) for series in _rates(history) if series]
+    return max(ends) if ends else math.nan
+
+
 def _rates(history: History) -> list[Any]:
     return [history.series("lr", scope).finite() for scope in history.scopes("lr")]
 
@@ -151,6 +157,7 @@ class LearningRateTooLow(Detector):
     min_share: float = 0.1
     travel: float = 0.05
     remaining: float = 0.6
+    decayed: float = 0.01
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -189,10 +196,18 @@ class LearningRateTooLow(Detector):
             {
                 "whole_run_over_weight": float(f"{way:.3g}"),
                 "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                "learning_rate_last": float(f"{last_rate(history):.3g}")
+                if math.isfinite(last_rate(history))
+                else None,
                 **stand.evidence(),
             },
             f"The learning rate is too low: all {stand.length} steps together can change the weights by "
-            f"{way:.1%} of their size at most.",
+            f"{way:.1%} of their size at most"
+            + (
+                f"; it has fallen to {last_rate(history):.1g} by step {history.steps}."
+                if last_rate(history) < self.decayed * rate(history)
+                else "."
+            ),
         )
 
 
