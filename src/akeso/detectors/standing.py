@@ -209,7 +209,9 @@ def chance_level(history: History) -> float:
     evaluated = [event.data.get("target_top_share") for event in history.events_of("evaluation")]
     shares = [float(share) for share in evaluated if isinstance(share, (int, float)) and math.isfinite(share)]
     classes = history.facts.get("classes")
-    kinds = max(2, classes) if isinstance(classes, int) else 2
+    # several labels are as many questions with two answers each
+    several = history.facts.get("target_kind") == "binary"
+    kinds = max(2, classes) if isinstance(classes, int) and not several else 2
     seen = top_share(history)
     if shares:
         seen = min(float(np.median(shares)), seen) if math.isfinite(seen) else float(np.median(shares))
@@ -228,11 +230,7 @@ def chance_level(history: History) -> float:
 def top_share(history: History) -> float:
     """The share of the most frequent class among the targets; ``nan`` when not known."""
     seen = curves.median(curves.tail(history.series("target_top_share").finite().values, 0.5, 3))
-    if (
-        not math.isfinite(seen)
-        and history.facts.get("target_kind") == "binary"
-        and history.facts.get("classes") == 1
-    ):
+    if not math.isfinite(seen) and history.facts.get("target_kind") == "binary":
         positive = curves.mean(history.series("target_mean").values)
         seen = max(positive, 1.0 - positive)
     return seen
