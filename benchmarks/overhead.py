@@ -308,28 +308,32 @@ def measure(
         }
         for name, ratios in results.items()
     }
+    memory, more = _memory(training, device)
     return {
         "training": training.name,
         "limit": training.limit,
         "rounds": rounds,
         "overheads": found,
         "own_account": watch.overhead,
-        "memory": _memory(training, device),
+        "memory": memory,
+        "memory_bytes": more,
     }
 
 
-def _memory(training: Training, device: torch.device) -> float:
-    """Peak memory with watching over peak memory without, minus one.
+def _memory(training: Training, device: torch.device) -> tuple[float, float]:
+    """Peak memory with watching over peak memory without, minus one, and the difference in bytes.
 
     On a card what torch allocated there; on the CPU the resident memory of a process of its own.
     """
     if device.type == "cuda":
-        return _peak(training, device, watched=True) / _peak(training, device, watched=False) - 1
+        mine, without = (_peak(training, device, watched=watched) for watched in (True, False))
+        return mine / without - 1, mine - without
     peaks: dict[bool, list[int]] = {False: [], True: []}
     for _ in range(3):
         for watched, found in peaks.items():
             found.append(_resident(training, watched))
-    return statistics.median(peaks[True]) / statistics.median(peaks[False]) - 1
+    mine, without = statistics.median(peaks[True]), statistics.median(peaks[False])
+    return mine / without - 1, 1024 * (mine - without)
 
 
 def _peak(training: Training, device: torch.device, *, watched: bool) -> float:
@@ -395,7 +399,10 @@ def main() -> int:
         print(f"\n{training.name} ({device}, {rounds} rounds of {training.block} steps, medians)")
         for name, over in result["overheads"].items():
             print(f"  {name:28} wall {over['wall']:+7.2%}   cpu {over['cpu']:+7.2%}")
-        print(f"  akeso's own account: {result['own_account']:.2%}; memory {result['memory']:+.2%}")
+        print(
+            f"  akeso's own account: {result['own_account']:.2%}; memory {result['memory']:+.2%}, "
+            f"{result['memory_bytes'] / 2**20:.0f} MiB"
+        )
         mine = result["overheads"]["akeso"]
         # the clock of a shared machine counts what others do; the time of the process, threads and all, is ours
         value = mine["wall"] if device.type == "cuda" else mine["cpu"]

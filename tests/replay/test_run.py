@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from akeso.errors import BadInput, Refused
-from akeso.replay import snapshot
+from akeso.replay import run_folder, snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
 from akeso.replay.state_tracked import exact_digest
@@ -241,6 +243,33 @@ def test_a_damaged_snapshot_is_passed_over_and_said(
     said = capsys.readouterr().err
     assert f"the snapshot of step {newest.step} is damaged (tensors.safetensors has other bits" in said
     assert f"after step {before.step}" in said
+
+
+def test_another_environment_is_refused_or_goes_on_and_says_how_far_it_drifts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _live(in_a_class, tmp_path, 7)
+    about = tmp_path / run_folder.FILE
+    known = json.loads(about.read_text())
+    known["fingerprint"]["versions"]["torch"] = "2.4.0"
+    about.write_text(json.dumps(known))
+    with pytest.raises(Refused, match=r"(?s)torch was '2\.4\.0'.*--allow"):
+        Run(tmp_path, seed=5, snapshot_every=4)
+
+    def on_other_kernels(run: Run) -> None:
+        trainer = Trainer(run)
+        real = trainer.model.forward
+        trainer.model.forward = lambda x: real(x) * (1 + 1e-4)  # type: ignore[method-assign]
+        trainer.fit(0)
+
+    with Run(tmp_path, seed=5, snapshot_every=4, allow=True) as run:
+        on_other_kernels(run)
+    said = capsys.readouterr().err
+    assert "allowed: versions: torch was '2.4.0'" in said
+    found = re.search(r"of (\d+) steps run again, (\d+) differ; the loss by up to (\S+) of its value", said)
+    assert found is not None
+    assert 1 <= int(found[2]) <= int(found[1])
+    assert 0 < float(found[3]) < 0.01
 
 
 def test_steps_that_come_out_differently_are_reported(tmp_path: Path) -> None:
