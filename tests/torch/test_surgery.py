@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from akeso.remedies.edit import Edit
 from akeso.torch.surgery import adopt, examine_model, operate
 from akeso.torch.surgery.anatomy import Treated
+from akeso.torch.surgery.registration import register_held
 
 
 class Functions(nn.Module):
@@ -320,3 +321,28 @@ def test_a_wrapped_model_is_reached() -> None:
     model, x = _built("sequential")
     operate(nn.DataParallel(model), [SELU], (x,))
     assert isinstance(model[1], nn.SELU)
+
+
+def test_modules_in_lists_and_dicts_become_part_of_the_model() -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.listed = [nn.Linear(3, 3), nn.Linear(3, 3)]
+            self.named = {"up": nn.Linear(3, 4)}
+            self.numbered = {0: nn.Linear(4, 2)}
+            self.mixed = [nn.Linear(3, 3), "not a module"]
+            self.sizes = [3, 3]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.listed:
+                x = layer(x)
+            return self.numbered[0](self.named["up"](x))
+
+    model, x = Holder(), torch.randn(5, 3)
+    before = model(x)
+    assert not list(model.parameters())
+    assert register_held(model) == ["listed", "named", "numbered"]
+    assert register_held(model) == []
+    assert torch.equal(model(x), before)
+    assert len(list(model.parameters())) == 8
+    assert model.sizes == [3, 3]

@@ -232,7 +232,10 @@ def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) ->
                 draft.replace(inner, draft.text(inner.value))
                 return None
     what = "all parameters" if edit.where in ("", "all") else edit.where
-    return f"give the optimizer {what} of the model"
+    return (
+        f"give the optimizer {what} of the model; modules in a plain list or dict belong into an "
+        "nn.ModuleList or nn.ModuleDict"
+    )
 
 
 def reseed(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

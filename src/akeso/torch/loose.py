@@ -64,7 +64,9 @@ class LooseEnds:
 
     def after_sampled_step(self, index: int, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Remember a gradient, look for parameters without one."""
-        own = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+        self.optimized.update(map(id, given))  # it may have been given more since it was first seen
+        own = [p for p in given if p.grad is not None]
         if own:
             smallest = min(own, key=torch.Tensor.numel)
             assert smallest.grad is not None

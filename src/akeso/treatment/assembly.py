@@ -17,6 +17,7 @@ from akeso.torch.surgery.attachment import attach_front
 from akeso.torch.surgery.inputs import InputScaler, fit_scaler, standardise_targets
 from akeso.torch.surgery.operation import MODEL_REMEDIES, operate
 from akeso.torch.surgery.optimizers import adopt, scale_rates, successor
+from akeso.torch.surgery.registration import register_held
 from akeso.treatment.batches import Batches, TensorBatches
 from akeso.treatment.metrics import Metric, infer_task, resolve, threshold_of
 from akeso.treatment.prescription import Edit, Prescription
@@ -285,6 +286,7 @@ def _make_optimizer(
         return f"weight decay {edit.values['to']:g}"
 
     def add(edit: Edit) -> str:
+        register_held(model)
         chosen = [
             p for n, p in model.named_parameters() if edit.where in ("", "all") or n.startswith(edit.where)
         ]

@@ -13,6 +13,7 @@ from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.part import Part
 from akeso.torch.surgery.operation import operate
+from akeso.torch.surgery.registration import register_held
 
 _SURGERY = ("unfreeze", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise")
 _NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
@@ -123,6 +124,7 @@ class Models(Part):
         wanted = list(case_of(model).new)
         edit = self.ledger.one("add-to-optimizer")
         if edit is not None:
+            register_held(model)
             elsewhere = {
                 id(p) for o in self.operation.optimizers for g in o.param_groups for p in g["params"]
             }
