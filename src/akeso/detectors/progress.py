@@ -144,11 +144,14 @@ class ConstantPrediction(Detector):
     collapsed: float = 0.995
     top_share: float = 0.8
     remaining: float = 0.95
+    wait: float = 0.2
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.broken:
             return
+        if stand.over < self.wait:
+            return  # many a model begins with the same answer to everything
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
         window = network.recent(history, 0.3, 15)
@@ -178,8 +181,11 @@ class ConstantPrediction(Detector):
                 "prediction_top_share": round(said, 4) if math.isfinite(said) else None,
                 **stand.evidence(),
             },
-            "The model gives the same answer to everything: its output hardly depends on the input"
-            + (f" ({said:.0%} of the predictions are one class)." if collapsed else "."),
+            "The model gives the same answer to everything: "
+            + ("its output hardly depends on the input" if flat else "")
+            + (" (" if flat and collapsed else "")
+            + (f"{said:.0%} of the predictions are one class" if collapsed else "")
+            + (")." if flat and collapsed else "."),
         )
 
     def _since(self, history: History, flat: bool) -> int:

@@ -87,8 +87,12 @@ class Standing:
 
     def coming_down(self, share: float) -> bool:
         """Whether the loss falls in a run of which less than ``share`` is over: too early to call it harmed."""
-        over = self.share if math.isfinite(self.share) else self.steps / (self.steps + 200.0)
-        return self.overall.falls and not self.diverged and over < share
+        return self.overall.falls and not self.diverged and self.over < share
+
+    @property
+    def over(self) -> float:
+        """The share of the run that is over; a guess where its length is not known."""
+        return self.share if math.isfinite(self.share) else self.steps / (self.steps + 200.0)
 
     @property
     def diverged(self) -> bool:
