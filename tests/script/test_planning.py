@@ -12,6 +12,7 @@ import torch
 from akeso.script.prescribed.planning import planned_steps
 
 samples = torch.zeros(100, 3)
+epochs = None
 found = None
 for epoch in range(7):
     for batch in {loop}:
@@ -29,6 +30,9 @@ for epoch in range(7):
         ("torch.randperm(len(samples)).split(8)", 13),
         ("enumerate(samples.split(30))", 4),
         ("samples.chunk(5)", 5),
+        ("range(20 if len(samples) > 50 else 3)", 20),
+        ("range(epochs or 9)", 9),
+        ("range(9 if 'x' not in ['x'] else 4)", 4),
         ("__import__('itertools').repeat(1)", None),
     ],
 )

@@ -142,3 +142,18 @@ def test_a_file_that_cannot_be_read_gives_words(tmp_path):
     made = rewrite(tmp_path / "gone.py", Prescription([edit("add-zero-grad")]), Clues({}, [], {}))
     assert made.words == ("add-zero-grad",)
     assert not os.listdir(tmp_path)
+
+
+def test_a_line_that_makes_other_things_beside_the_optimizer(tmp_path):
+    source = SCRIPT.replace(
+        "optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)",
+        "spare = nn.Sequential(nn.Linear(2, 2), nn.ReLU()); "
+        "optimizer = torch.optim.SGD(model.parameters(), lr=1e-6); loss_of = nn.NLLLoss(None)",
+    )
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    made = rewrite(tmp_path / "train.py", Prescription([edit("set-learning-rate", to=0.05)]), clues)
+    assert lines(made.diff, "+") == [
+        "spare = nn.Sequential(nn.Linear(2, 2), nn.ReLU()); "
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.05); loss_of = nn.NLLLoss(None)"
+    ]

@@ -21,12 +21,14 @@ _MODULE = {
 
 
 def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
-    """The calls that make optimizers: the outermost on such a line with a first argument."""
+    """The calls that make optimizers; where a line makes other things too, the one that looks like it."""
+    known = {str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()}
     for place in clues.places.get("optimizer", ()):
         calls = [call for call in draft.calls(None, int(place["line"])) if call.args or call.keywords]
         calls = [call for call in calls if name_of(call)[:1].isupper()]
-        if calls:
-            yield calls[0]
+        named = [call for call in calls if name_of(call) in known or "optim" in draft.text(call.func).lower()]
+        if named or len(calls) == 1:
+            yield (named or calls)[0]
 
 
 def _steps(draft: Draft, clues: Clues) -> Iterator[tuple[ast.stmt, str]]:

@@ -24,6 +24,19 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv,
 }
+_SIGNS: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda left, right: left in right,
+    ast.NotIn: lambda left, right: left not in right,
+}
 #: Orders of samples: as long as their argument says.
 _SHUFFLED = ("randperm", "permutation", "arange")
 _PASSED_ON = ("enumerate", "tqdm", "trange", "track", "iter", "list")
@@ -126,8 +139,22 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
         return getattr(_value(node.value, frame), node.attr)
     if isinstance(node, ast.Subscript):
         return _value(node.value, frame)[_value(node.slice, frame)]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, frame)
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _SIGNS:
+        return _SIGNS[type(node.op)](_value(node.operand, frame))
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_value(part, frame) for part in node.elts]
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, frame) else node.orelse, frame)
+    if isinstance(node, ast.BoolOp):
+        stop = isinstance(node.op, ast.Or)
+        for part in node.values[:-1]:
+            value = _value(part, frame)
+            if bool(value) is stop:
+                return value
+        return _value(node.values[-1], frame)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+        compare = _COMPARISONS[type(node.ops[0])]
+        return compare(_value(node.left, frame), _value(node.comparators[0], frame))
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, frame), _value(node.right, frame)
         return _OPERATIONS[type(node.op)](left, right)

@@ -162,11 +162,21 @@ class AkesoPlan(Plan):
         return best
 
     def _give_up(self, ledger: Ledger) -> Outcome:
-        """Nothing was better: the untreated model, trained to its end, is handed back."""
+        """Nothing was proved: the best of what was cut off if it is better all the same, else the untreated model."""
         untreated = ledger.untreated
         assert untreated is not None
         if not untreated.whole and not untreated.failed:
             untreated = ledger.attempt(Prescription())
+        ahead = [
+            attempt
+            for attempt in ledger.attempts
+            if attempt.prescription
+            and attempt.metric_name == untreated.metric_name
+            and better(attempt, untreated)
+        ]
+        if ahead:
+            ledger.notes.append("the budget did not reach to the end of this training")
+            return ledger.close(max(ahead, key=lambda attempt: attempt.score), "improved")
         return ledger.close(untreated, "failed")
 
 

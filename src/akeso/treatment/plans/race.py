@@ -44,7 +44,9 @@ def learnt(attempt: Attempt) -> float:
         if len(baseline)
         else float(attempt.history.facts.get("initial_loss_reference") or losses[0])
     )
-    now = float(np.mean(losses[-max(3, len(losses) // 10) :]))
     if reference <= 0 or not math.isfinite(reference):
         return 0.0
+    # A loss that jumps about has low points, too: what counts is where it is most of the time.
+    late = losses[-max(3, len(losses) // 4) :]
+    now = float(np.mean(np.minimum(late, 2.0 * reference)))
     return float(np.clip(1.0 - now / reference, -1.0, 1.0))
