@@ -67,6 +67,9 @@ class Teller:
         for found in outcome.diagnoses:
             if found.severity != "info":
                 say(f"  found: {found.sentence or found.problem}", markup=False)
+        if outcome.status == "failed":
+            for hint in next((found.remedies for found in outcome.diagnoses if found.severity != "info"), ()):
+                say(f"  what may help: {hint}", markup=False)
         for edit in outcome.prescription:
             say(f"  changed: {edit.describe()}", markup=False)
         for found in outcome.remaining:

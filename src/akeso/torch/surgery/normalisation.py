@@ -50,8 +50,9 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
             else "no hidden activation seen"
         )
         raise Refused(f"{reason}, so there is no place for a norm")
-    count = len(sites)
-    return f"{kind} normalisation before {count} activations", new
+    places = [f"before {len(sites)} activations"] if sites else []
+    places += ["after recurrent layers"] if recurrent else []
+    return f"{kind} normalisation {' and '.join(places)}", new
 
 
 def make_norm(kind: str, site: Site) -> nn.Module:
