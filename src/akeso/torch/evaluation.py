@@ -56,6 +56,7 @@ class Phase:
         self.step = step
         self.groups: dict[Any, Group] = {}
         self._current: Group | None = None
+        self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
 
     def output(
@@ -70,6 +71,7 @@ class Phase:
         group.seen_before += seen[0]
         group.marks += seen[1]
         self._current = group
+        self._compared = False
         self._kinds.clear()
         self._mark(tensor, "score")
 
@@ -88,7 +90,10 @@ class Phase:
         if name in _COMPARES and len(args) > 1:
             kinds = self._kind(args[0]), self._kind(args[1])
             both = isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
-            if both and "class" in kinds and self._current is not None and isinstance(result, torch.Tensor):
+            if self._compared or not both or "class" not in kinds:
+                return
+            if self._current is not None and isinstance(result, torch.Tensor):
+                self._compared = True
                 right = result.detach().sum()
                 if name in ("ne", "__ne__"):
                     right = result.numel() - right

@@ -6,8 +6,12 @@ import math
 
 import numpy as np
 
+from akeso.history import History
 from akeso.remedies.candidates import treatable
 from akeso.treatment.program import Attempt
+
+#: Orders of magnitude of an error that count as everything there is to gain.
+_DECADES = 4.0
 
 
 def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
@@ -21,12 +25,29 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     if not math.isfinite(score):
         return -math.inf
     if not _bounded(attempt):
-        base = rival.score if rival is not None and math.isfinite(rival.score) else score
-        score = float(np.clip((score - base) / (abs(base) + 1e-12), -1.0, 1.0))
+        score = _relative(attempt, rival)
     left = treatable(attempt.diagnoses)
     burden = sum(0.15 if found.severity == "error" else 0.05 for found in left[:1])
     broken = 0.5 if attempt.failed else 0.0
     return max(score, -1.0) + 0.4 * learnt(attempt) - burden - broken
+
+
+def _relative(attempt: Attempt, rival: Attempt | None) -> float:
+    """A metric without bounds as a number between -1 and 1: against a constant prediction or the untreated run."""
+    constant = _constant_loss(attempt.history) if attempt.metric_name == "val_loss" else math.nan
+    if math.isfinite(constant) and constant > 0:
+        return float(np.clip(1.0 + attempt.score / constant, -1.0, 1.0))
+    base = rival.score if rival is not None and math.isfinite(rival.score) else attempt.score
+    if base < 0 and attempt.score < 0:  # errors may differ by orders of magnitude
+        return float(np.clip(math.log10(base / attempt.score) / _DECADES, -1.0, 1.0))
+    return float(np.clip((attempt.score - base) / (abs(base) + 1e-12), -1.0, 1.0))
+
+
+def _constant_loss(history: History) -> float:
+    """The validation loss of a constant prediction, as far as training shows it."""
+    known = history.series("baseline_loss").finite().values
+    scale = history.facts.get("val_scale", 1.0)
+    return float(np.median(known)) / scale if len(known) and scale else math.nan
 
 
 def _bounded(attempt: Attempt) -> bool:
