@@ -38,6 +38,8 @@ def run_document(history: History, examination: Examination, overhead: float, **
     >>> document["status"], document["diagnoses"], document["steps"]
     ('healthy', [], 0)
     """
+    if "watch_seconds" in history.facts:
+        more = {"overhead_seconds": history.facts["watch_seconds"], **more}
     document = {
         "schema": SCHEMA,
         "status": examination.status,

@@ -132,7 +132,10 @@ def _figures(document: Mapping[str, Any]) -> str:
 def _closing(document: Mapping[str, Any]) -> str:
     parts = [str(document["stopped"])] if document.get("stopped") else []
     if document["steps"]:
-        parts.append(f"watching took {document['overhead']:.1%} of the time")
+        seconds = document.get("overhead_seconds")
+        # the first looks of a run are worth their time, however short it is
+        short = f" ({seconds:.1f} s)" if seconds is not None and document["overhead"] > 0.015 else ""
+        parts.append(f"watching took {document['overhead']:.1%} of the time{short}")
     if document.get("run"):
         parts.append(f"run {_near(str(document['run']))}")
     return " · ".join(parts)

@@ -503,6 +503,7 @@ class Probe(Listener):
             if self._members:
                 self._members.list_layers()
             self._record.fact("overhead", self.cadence.overhead)
+            self._record.fact("watch_seconds", round(self.cadence.spent, 3))
         except Exception as error:
             self.failed("close", error)
         self.history.finished = True
