@@ -130,7 +130,10 @@ def _show(rows: list[dict[str, Any]], seeds: int) -> int:
         if not here:
             short = True
             continue
-        sick = sum(bool(set(row["found"]) - {"no-more-gain", "overfitting"}) for row in here)
+        # failed, before and after alike: a problem that calls for treatment, or less than half right
+        sick = sum(
+            bool(set(row["found"]) - {"no-more-gain", "overfitting"}) or row["before"] < 0.5 for row in here
+        )
         left = sum(bool(row["left"]) or row["after"] < 0.5 for row in here)
         short |= len(here) < seeds or left > 0
         print(
