@@ -206,3 +206,25 @@ def test_a_validation_loss_that_rises_far_is_overfitting_whatever_accuracy_does(
         loss=falling(2.3, 0.01), validation=lambda s: 2.0 + 2.0 * s, validation_accuracy=flat(0.4)
     )
     assert first(sketch) == "overfitting"
+
+
+def test_weights_that_rest_are_the_fault_of_the_rate_only_where_it_is_gone() -> None:
+    stuck = Sketch(loss=flat(2.3), accuracy=flat(0.1), validation=flat(2.31), facts={"activations": {}})
+    found = {d.problem: d.sentence for d in examine(stuck.history()).diagnoses}
+    assert "learning-rate-too-low" not in found
+    gone = Sketch(**{**CHANCE, "validation": flat(2.31)}, rate=lambda share: 0.1 * np.exp(-60 * share))
+    assert "learning-rate-too-low" in {d.problem for d in examine(gone.history()).diagnoses}
+
+
+def test_layers_with_nothing_between_them_are_mentioned() -> None:
+    straight = Sketch(
+        loss=flat(2.3), accuracy=flat(0.1), facts={"activations": {}, "layers_seen": 4}, update=lambda i: 1e-4
+    )
+    bent = Sketch(loss=flat(2.3), accuracy=flat(0.1), facts={"layers_seen": 4}, update=lambda i: 1e-4)
+    said = [
+        " ".join(d.sentence for d in examine(sketch.history()).diagnoses if d.problem == "slow-convergence")
+        for sketch in (straight, bent)
+    ]
+    assert "No activation function was seen" in said[0]
+    assert said[1]
+    assert "No activation function was seen" not in said[1]

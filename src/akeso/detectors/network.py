@@ -56,6 +56,13 @@ def weights(history: History) -> list[Weight]:
     return [weight for weight in found if not weight.looked_up]
 
 
+def unbent(history: History) -> bool:
+    """Whether all that was seen of a model of several layers is linear: together they are worth one."""
+    plain = all("Linear" in weight.role or "Conv" in weight.role for weight in weights(history))
+    seen = int(history.facts.get("layers_seen") or 0) > 1
+    return plain and seen and len(weights(history)) > 1 and not history.facts.get("activations")
+
+
 def _is_matrix(parameter: Parameter) -> bool:
     return len(parameter.shape) >= 2 and min(parameter.shape) >= 1
 

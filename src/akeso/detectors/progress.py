@@ -122,7 +122,8 @@ class SlowConvergence(Detector):
                 if stand.remaining < 1.005
                 else "the loss is above that of a constant prediction"
             )
-            + (", and it no longer falls." if stuck else ", and it falls too slowly."),
+            + (", and it no longer falls." if stuck else ", and it falls too slowly.")
+            + (" No activation function was seen between its layers." if network.unbent(history) else ""),
         )
 
     def _straight(self, history: History) -> bool:

@@ -167,7 +167,8 @@ class LearningRateTooLow(Detector):
         if not stand.suffers(self.remaining):
             return
         way = travel(history, stand)
-        resting = at_rest(history)
+        # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
+        resting = at_rest(history) and not last_rate(history) >= self.decayed * rate(history)
         if not resting and not 0 < way < self.travel:
             return
         start, _ = network.extent(history)
@@ -183,8 +184,7 @@ class LearningRateTooLow(Detector):
                     **stand.evidence(),
                 },
                 "The weights have come to rest: validation gives the very same loss again and again, "
-                "while the "
-                "loss is still high. Has the learning rate decayed to nothing?",
+                f"while the loss is still high, and the learning rate has fallen to {last_rate(history):.1g}.",
             )
             return
         yield Symptom(

@@ -59,6 +59,7 @@ class Sketch:
     validation: Curve | None = None
     validation_accuracy: Curve | None = None
     width: int = 64
+    rate: Curve = lambda share: np.full_like(share, 1e-3)
 
     def history(self) -> History:
         """The history a probe would have written."""
@@ -106,7 +107,7 @@ class Sketch:
             figures.setdefault("accuracy", self.accuracy)
         for name, figure in figures.items():
             history.add(step, name, "", float(figure(share)[0] if callable(figure) else figure))
-        history.add(step, "lr", "0", 1e-3)
+        history.add(step, "lr", "0", float(self.rate(share)[0]))
         total = 0.0
         for index in range(self.layers):
             jitter = float(np.exp(0.1 * random.standard_normal()))

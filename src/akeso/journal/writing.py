@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -29,11 +30,10 @@ _SYNC_SECONDS: Final = 20.0
 _writers: weakref.WeakSet[JournalWriter] = weakref.WeakSet()
 
 
-def _guard_forks(writer: JournalWriter) -> None:
-    """Let a forked child know that this journal is not its own; asking each time would cost a system call."""
-    if not _writers:
-        os.register_at_fork(after_in_child=_after_fork)
-    _writers.add(writer)
+@functools.cache
+def _guard_forks() -> None:
+    """Let forked children know that journals are not their own; asking each time would cost a system call."""
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _after_fork() -> None:
@@ -75,7 +75,8 @@ class JournalWriter:
         self.failed: str | None = None
         self._say = say
         self._forked = False
-        _guard_forks(self)
+        _guard_forks()
+        _writers.add(self)
         self._lock = threading.Lock()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
