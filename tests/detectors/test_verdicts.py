@@ -152,7 +152,12 @@ def test_found_within_the_first_part_of_the_run(problem):
 
 def test_a_rate_that_has_decayed_to_nothing_shows_in_validation_that_repeats_itself():
     sketch = Sketch(
-        loss=flat(2.1), noise=0.02, accuracy=flat(0.2), validation=flat(2.1), update=lambda i: 0.01
+        loss=flat(2.1),
+        noise=0.02,
+        accuracy=flat(0.2),
+        validation=flat(2.1),
+        update=lambda i: 0.01,
+        rate=lambda share: 0.1 * np.exp(-60 * share),
     )
     assert first(sketch) == "learning-rate-too-low"
 
