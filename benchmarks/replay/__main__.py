@@ -48,7 +48,7 @@ def _one(name: str, part: str, device: str, kills: int, quick: bool) -> int:
     else:
         from benchmarks.replay.overhead import measure
 
-        found = measure(name, device, 1 if quick else 3)
+        found = measure(name, device, 1 if quick else 7)
     print("RESULT " + json.dumps(found))
     return 0
 

@@ -47,6 +47,7 @@ def main() -> int:
         "--share", type=float, default=0.33, help="budget: share of the pool the plain search sees"
     )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial: others than before")
     parser.add_argument("--pack", type=Path, help="also write one archive per task into this folder")
     given = parser.parse_args()
     name = given.size or ("quick" if given.quick else "card" if given.device.startswith("cuda") else "full")
@@ -64,7 +65,16 @@ def main() -> int:
             tasks, given.pool, size, given.device, minutes=minutes, jobs=jobs, rules=given.rules.split(",")
         )
     if given.only in (None, "record"):
-        record(tasks, given.pool, size, given.device, minutes=minutes, jobs=jobs, keep=given.journals)
+        record(
+            tasks,
+            given.pool,
+            size,
+            given.device,
+            minutes=minutes,
+            jobs=jobs,
+            keep=given.journals,
+            first=given.first,
+        )
         if given.pack:
             pack(given.pool, tasks, given.pack)
     if given.only == "record" or (given.only is None and given.device.startswith("cuda")):

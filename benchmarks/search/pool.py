@@ -141,9 +141,10 @@ def record(
     minutes: float,
     jobs: int,
     keep: bool,
+    first: int = 0,
     grace: float = 30.0,
 ) -> None:
-    """Fill the pools of several tasks at once for so many minutes."""
+    """Fill the pools of several tasks at once for so many minutes, from the trial with this number on."""
     begun = time.time()
     multi_process_service = device.startswith("cuda") and start_mps()
     given = share_out(tasks, jobs)
@@ -152,7 +153,7 @@ def record(
     for place, task in enumerate(given):
         mates = [i for i, other in enumerate(given) if other == task]
         arguments = (
-            task, mates.index(place), len(mates), size, device, str(out / task), begun + 60 * minutes, grace, keep,
+            task, first + mates.index(place), len(mates), size, device, str(out / task), begun + 60 * minutes, grace, keep,
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))

@@ -62,7 +62,7 @@ class Run:
         keep_every: int = 0,
         strict: bool = True,
         threads: int | None = None,
-        budget: float = 0.05,
+        budget: float = 0.03,
         allow: bool = False,
     ) -> None:
         if snapshot_every < 1 or keep < 1:

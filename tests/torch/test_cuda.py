@@ -1,0 +1,82 @@
+"""On a card: watching changes no bit there either. Skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import akeso
+from tests.torch.loops import LOOPS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+#: A shuffled DataLoader wants its generator on the default device, with or without akeso.
+_OWN_GENERATOR = {"validated"}
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    yield
+    torch.set_default_device("cpu")
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
+@pytest.mark.parametrize("name", [name for name in LOOPS if name not in _OWN_GENERATOR])
+def test_same_bits_with_everything_on_the_card(name: str, tmp_path) -> None:
+    torch.set_default_device("cuda")
+    found = []
+    for watched in (False, False, True):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        if watched:
+            with akeso.watch(run=tmp_path) as watch:
+                found.append(LOOPS[name]())
+            assert not watch.history.events_of("probe-off")
+        else:
+            found.append(LOOPS[name]())
+    first, again, seen = found
+    if not all(torch.equal(a, b) for a, b in zip(first, again, strict=True)):
+        pytest.skip("the loop differs from itself here, unwatched")
+    assert all(torch.equal(a, b) for a, b in zip(first, seen, strict=True))
+
+
+def _convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4),
+    ).cuda().to(memory_format=torch.channels_last)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_same_bits_under_autocast_with_a_scaler(dtype: torch.dtype, tmp_path) -> None:
+    found = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = _convolutions()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        scaler = torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)
+        images, labels = torch.randn(64, 3, 16, 16).cuda(), torch.randint(0, 4, (64,)).cuda()
+        watch = akeso.watch(model, optimizer, run=tmp_path) if watched else None
+        for step in range(40):
+            rows = torch.arange(step * 16, step * 16 + 16) % 64
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=dtype):
+                loss = functional.cross_entropy(model(images[rows]), labels[rows])
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        if watch is not None:
+            watch.close()
+            assert len(watch.history.series("loss")) == 40
+            assert watch.history.series("loss").values.max() < 5
+        found.append([parameter.detach().cpu() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
