@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from akeso.torch import inputs
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
-from akeso.torch.evaluation import Group, Phase
+from akeso.torch.evaluation import Outcome, Phase
 from akeso.torch.mailbox import Mailbox
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
@@ -84,31 +85,38 @@ class Evaluations:
         self._off = 0
         if phase is None:
             return
+        batches = Counter[int]()
+        for group in phase.groups:
+            batches[group.loader] += group.batches
         # A single pass with gradients that is followed by backward was training in evaluation mode.
-        phase.groups = {
-            key: group
-            for key, group in phase.groups.items()
-            if not (by_backward and group.gradients and group.batches == 1)
-        }
+        phase.groups = [
+            group
+            for group in phase.groups
+            if not (by_backward and group.gradients and batches[group.loader] == 1)
+        ]
         with quiet():
-            phase.close(self._mailbox, lambda *found: self._ended(phase.step, *found))
+            phase.close(self._mailbox, self._known, lambda outcome: self._ended(phase.step, outcome))
 
-    def _ended(self, step: int, key: Any, group: Group, loss: float | None, accuracy: float | None) -> None:
-        overlap = group.seen_before / group.marks if group.marks else 0.0
-        familiar = _is_familiar(group.seen_before, group.marks)
+    def _known(self, marks: list[float]) -> tuple[int, bool]:
+        seen = self._familiar.count(marks)
+        return seen, _is_familiar(seen, len(marks))
+
+    def _ended(self, step: int, found: Outcome) -> None:
+        familiar, loss, accuracy = found.familiar, found.loss, found.accuracy
         self._record.event(
             step, "evaluation", "training-data" if familiar else "",
-            samples=group.samples, batches=group.batches, loss=loss, accuracy=accuracy, seen=overlap,
-            training_mode=group.training_mode, grad=group.gradients,
+            samples=found.samples, batches=found.batches, loss=loss, accuracy=accuracy,
+            seen=found.known / found.looked_at if found.looked_at else 0.0,
+            training_mode=found.training_mode, grad=found.gradients,
         )  # fmt: skip
         prefix = "train_eval_" if familiar else "val_"
         if not familiar:
-            self._record.fact("val_size", group.samples)
+            self._record.fact("val_size", found.samples)
         values = {}
         if loss is not None:
             values[f"{prefix}loss"] = {"": loss}
             if not familiar:
-                self._record.fact("val_scale", float(f"{self._batches.scale_of(group.kind):.3g}"))
+                self._record.fact("val_scale", float(f"{self._batches.scale_of(found.kind):.3g}"))
         if accuracy is not None:
             values[f"{prefix}accuracy"] = {"": accuracy}
         self._record.readings(step, values)
@@ -120,15 +128,9 @@ class Evaluations:
             return
         rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
         loader = id(self.loader) if self.loader is not None else 0
-        compared = sum(group.batches for group in phase.groups.values()) < _COMPARED
+        compared = sum(group.batches for group in phase.groups) < _COMPARED
         marks = inputs.marks_of(given) if given is not None and compared else None
-        if marks is None:
-            same = [key for key in phase.groups if key[0] == loader]
-            phase.output(tensor, same[-1] if same else (loader, False), rows, module.training, (0, 0))
-            return
-        listed = marks.tolist()
-        seen = (self._familiar.count(listed), len(listed))
-        phase.output(tensor, (loader, _is_familiar(*seen)), rows, module.training, seen)
+        phase.output(tensor, loader, rows, module.training, marks)
 
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The script has called a torch function outside of any model."""

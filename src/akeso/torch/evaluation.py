@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from akeso.torch.losses import LossCall
-from akeso.torch.mailbox import Mailbox, Tag
+from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.task import hits
 
 #: What keeps a tensor a prediction of the same kind.
@@ -35,6 +35,8 @@ _COMPARES: Final = frozenset({"eq", "__eq__", "ne", "__ne__"})
 class Group:
     """Batches of one kind of data within a phase."""
 
+    loader: int
+    marks: torch.Tensor | None = None
     batches: int = 0
     samples: int = 0
     losses: list[tuple[torch.Tensor, int]] = field(default_factory=list)
@@ -44,9 +46,51 @@ class Group:
     )  # by us, from the loss call
     training_mode: bool = False
     gradients: bool = False
-    seen_before: int = 0
-    marks: int = 0
     kind: tuple[str, str] = ("", "")  # loss function and reduction
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a phase says about one kind of data."""
+
+    familiar: bool  # whether it is the data the model is trained on
+    known: int = 0  # samples, of those looked at, that training has seen
+    looked_at: int = 0
+    batches: int = 0
+    samples: int = 0
+    training_mode: bool = False
+    gradients: bool = False
+    kind: tuple[str, str] = ("", "")
+    _loss: float = 0.0
+    _rows: int = 0
+    _right: float = 0.0
+    _total: float = 0.0
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss of a sample, where the script computed one."""
+        return self._loss / self._rows if self._rows else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share that was right, where anything was compared."""
+        return self._right / self._total if self._total else None
+
+    def add(self, number: int, group: Group, delivery: Delivery, known: tuple[int, int]) -> None:
+        """Take in a group, ``number`` of its phase, with the values that have arrived."""
+        self.known += known[0]
+        self.looked_at += known[1]
+        self.batches += group.batches
+        self.samples += group.samples
+        self.training_mode |= group.training_mode
+        self.gradients |= group.gradients
+        self.kind = group.kind if group.kind[0] else self.kind
+        for at, (_, rows) in enumerate(group.losses):
+            self._loss += delivery["loss", number, at] * rows
+            self._rows += rows
+        for at, (_, total) in enumerate(group.counted or group.scored):
+            self._right += delivery["right", number, at]
+            self._total += total if isinstance(total, int) else delivery["total", number, at]
 
 
 class Phase:
@@ -54,22 +98,27 @@ class Phase:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.groups: dict[Any, Group] = {}
+        self.groups: list[Group] = []
         self._current: Group | None = None
         self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
 
     def output(
-        self, tensor: torch.Tensor, key: Any, rows: int, training: bool, seen: tuple[int, int]
+        self, tensor: torch.Tensor, loader: int, rows: int, training: bool, marks: torch.Tensor | None
     ) -> None:
-        """A model has given an output for a batch of the data ``key``."""
-        group = self.groups.setdefault(key, Group())
+        """A model has given an output for a batch; by its ``marks`` it may turn out to be training data.
+
+        Batches with marks are kept apart until those have arrived from the device; the others go with the
+        last one of the same loader.
+        """
+        group = next((one for one in reversed(self.groups) if one.loader == loader), None)
+        if group is None or marks is not None:
+            group = Group(loader, marks)
+            self.groups.append(group)
         group.batches += 1
         group.samples += rows
         group.training_mode |= training
         group.gradients |= torch.is_grad_enabled()
-        group.seen_before += seen[0]
-        group.marks += seen[1]
         self._current = group
         self._compared = False
         self._kinds.clear()
@@ -127,44 +176,40 @@ class Phase:
                 group.scored.append((found[0], found[1]))
 
     def close(
-        self, mailbox: Mailbox, deliver: Callable[[Any, Group, float | None, float | None], None]
+        self,
+        mailbox: Mailbox,
+        familiar: Callable[[list[float]], tuple[int, bool]],
+        deliver: Callable[[Outcome], None],
     ) -> None:
-        """Send the sums; ``deliver`` gets (key, group, loss, accuracy) for each group with either."""
-        for key, group in self.groups.items():
-            counted = group.counted or group.scored
-            if not group.losses and not counted:
-                continue
-            items: list[tuple[Tag, torch.Tensor]] = [
-                (("loss", i), value) for i, (value, _) in enumerate(group.losses)
-            ]
-            for i, (right, total) in enumerate(counted):
-                items.append((("right", i), right))
+        """Send the sums; ``deliver`` gets the outcome for every kind of data with a loss or an accuracy.
+
+        ``familiar`` says of marks how many are known, and whether that makes it the training data.
+        """
+        items: list[tuple[Tag, torch.Tensor]] = []
+        for number, group in enumerate(self.groups):
+            items += [(("loss", number, at), value) for at, (value, _) in enumerate(group.losses)]
+            for at, (right, total) in enumerate(group.counted or group.scored):
+                items.append((("right", number, at), right))
                 if isinstance(total, torch.Tensor):
-                    items.append((("total", i), total))
-            mailbox.post(items, _receiver(key, group, counted, deliver))
-            group.losses = [(_NOTHING, rows) for _, rows in group.losses]
+                    items.append((("total", number, at), total))
+        if not items:
+            return
+        items += [
+            (("marks", number), group.marks)
+            for number, group in enumerate(self.groups)
+            if group.marks is not None
+        ]
+        groups = self.groups
 
+        def receive(delivery: Delivery) -> None:
+            outcomes: dict[tuple[int, bool], Outcome] = {}
+            for number, group in enumerate(groups):
+                marks = delivery.get(("marks", number), [])
+                known, same = familiar(marks)
+                outcome = outcomes.setdefault((group.loader, same), Outcome(same))
+                outcome.add(number, group, delivery, (known, len(marks)))
+            for outcome in outcomes.values():
+                if outcome.loss is not None or outcome.accuracy is not None:
+                    deliver(outcome)
 
-_NOTHING = torch.zeros(())
-
-
-def _receiver(
-    key: Any,
-    group: Group,
-    counted: list[tuple[torch.Tensor, int | torch.Tensor]],
-    deliver: Callable[[Any, Group, float | None, float | None], None],
-) -> Callable[[dict[Any, Any]], None]:
-    totals = [total if isinstance(total, int) else None for _, total in counted]
-    rows = [count for _, count in group.losses]
-
-    def receive(delivery: dict[Any, Any]) -> None:
-        loss = accuracy = None
-        if rows:
-            loss = sum(delivery["loss", i] * count for i, count in enumerate(rows)) / max(sum(rows), 1)
-        right = sum(delivery["right", i] for i in range(len(totals)))
-        total = sum(delivery["total", i] if known is None else known for i, known in enumerate(totals))
-        if total:
-            accuracy = right / total
-        deliver(key, group, loss, accuracy)
-
-    return receive
+        mailbox.post(items, receive)
