@@ -41,15 +41,23 @@ def main() -> int:
             continue
         with TemporaryDirectory() as folder:
             result = measure(training, device, groups, Path(folder), alone=options.alone)
-        more, size = memory(training, device)
-        found.append({"training": training.name, "memory": more, "memory_bytes": size, **asdict(result)})
+        plain, watched = memory(training, device)
+        more = watched.allocated / plain.allocated - 1
+        found.append(
+            {"training": training.name, **asdict(result), "memory": [asdict(plain), asdict(watched)]}
+        )
         steps = training.together * training.block
         print(f"\n{training.name} ({device}, median of {groups} groups of {steps} watched steps)")
         for name, over in result.costs.items():
             print(f"  {name:28} wall {over.wall:+7.2%}   cpu {over.cpu:+7.2%}")
         print(
             f"  akeso's own account: {result.own_account:.2%}; the first {training.block} steps took "
-            f"{result.start:.2f} s longer; memory {more:+.2%}, {size / 2**20:.0f} MiB"
+            f"{result.start:.2f} s longer"
+        )
+        print(
+            f"  memory at its peak: allocated {more:+.2%}, "
+            f"{(watched.allocated - plain.allocated) / 2**20:.1f} MiB; resident "
+            f"{watched.resident / plain.resident - 1:+.2%}, {(watched.resident - plain.resident) / 2**20:.1f} MiB"
         )
         mine = result.costs["akeso"]
         # the clock of a shared machine counts what others do; the time of the process, threads and all, is ours

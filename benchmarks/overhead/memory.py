@@ -1,67 +1,76 @@
-"""What watching costs in memory."""
+"""What watching costs in memory: peaks of processes of their own, watched and not."""
 
 from __future__ import annotations
 
 import statistics
 import subprocess
 import sys
-from contextlib import nullcontext
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import torch
 
-from benchmarks.overhead.trainings import Training, plain
+from benchmarks.overhead.trainings import Training
 
-
-def memory(training: Training, device: torch.device) -> tuple[float, float]:
-    """Peak memory with watching over peak memory without, minus one, and the difference in bytes.
-
-    On a card what torch allocated there; on the CPU the resident memory of a process of its own.
-    """
-    if device.type == "cuda":
-        mine, without = (_peak(training, device, watched=watched) for watched in (True, False))
-        return mine / without - 1, mine - without
-    peaks: dict[bool, list[int]] = {False: [], True: []}
-    for _ in range(3):
-        for watched, found in peaks.items():
-            found.append(_resident(training, watched))
-    mine, without = statistics.median(peaks[True]), statistics.median(peaks[False])
-    return mine / without - 1, 1024 * (mine - without)
-
-
-def _peak(training: Training, device: torch.device, *, watched: bool) -> float:
-    import akeso
-
-    torch.manual_seed(0)
-    model, optimizer, step = training.build(device)
-    torch.cuda.reset_peak_memory_stats()
-    with akeso.watch(model, optimizer) if watched else nullcontext():
-        plain(model, step, 12)
-    return float(torch.cuda.max_memory_allocated())
-
-
-_RESIDENT = """
+_CHILD = """
 import re, sys, torch
-from pathlib import Path
 from contextlib import nullcontext
-from benchmarks.overhead.trainings import CPU, plain
+from pathlib import Path
+from benchmarks.overhead.trainings import CPU, CUDA, plain
+
+def held(what):
+    return 1024 * int(re.search(what + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+name, device, folder = sys.argv[1:]
 torch.set_num_threads(1)
-training = next(one for one in CPU if one.name == sys.argv[1])
-model, optimizer, step = training.build(torch.device("cpu"))
-if sys.argv[2] == "watched":
+training = next(one for one in (*CPU, *CUDA) if one.name == name)
+model, optimizer, step = training.build(torch.device(device))
+if folder:
     import akeso
-    watch = akeso.watch(model, optimizer, run=sys.argv[3])
+    watch = akeso.watch(model, optimizer, run=folder)
 else:
     watch = nullcontext()
+most = 0
 with watch:
-    plain(model, step, 500)
-print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+    for _ in range(12 if device == "cuda" else 50):
+        plain(model, step, 1 if device == "cuda" else 10)
+        most = max(most, held("RssAnon"))
+if device == "cuda":
+    most = torch.cuda.max_memory_allocated()
+print(most, held("VmHWM"))
 """
 
 
-def _resident(training: Training, watched: bool) -> int:
-    """Peak resident memory in kB of a process that trains, its imports included."""
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", _RESIDENT, training.name, "watched" if watched else "plain", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1])
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the peak: what the process allocated (on a card: there), and all that was resident."""
+
+    allocated: float
+    resident: float
+
+
+def memory(training: Training, device: torch.device, turns: int = 5) -> tuple[Memory, Memory]:
+    """The medians without and with watching.
+
+    Resident memory also counts pages of torch's own libraries that are touched for the first time: they are
+    shared with every process that uses torch.
+    """
+    found: dict[bool, list[Memory]] = {False: [], True: []}
+    for _ in range(1 if device.type == "cuda" else turns):
+        for watched, peaks in found.items():
+            with TemporaryDirectory() as folder:
+                command = [
+                    sys.executable,
+                    "-c",
+                    _CHILD,
+                    training.name,
+                    device.type,
+                    folder if watched else "",
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+            peaks.append(Memory(*map(float, done.stdout.split()[-2:])))
+    plain, mine = (
+        Memory(statistics.median(p.allocated for p in peaks), statistics.median(p.resident for p in peaks))
+        for peaks in found.values()
+    )
+    return plain, mine

@@ -153,7 +153,8 @@ def record(
     for place, task in enumerate(given):
         mates = [i for i, other in enumerate(given) if other == task]
         arguments = (
-            task, first + mates.index(place), len(mates), size, device, str(out / task), begun + 60 * minutes, grace, keep,
+            task, first + mates.index(place), len(mates), size, device, str(out / task),
+            begun + 60 * minutes, grace, keep,
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))

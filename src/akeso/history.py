@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Steps = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # a large module, for types alone
+
+Floats: TypeAlias = "NDArray[np.float64]"
+Steps: TypeAlias = "NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from akeso.diagnosis import Diagnosis
-from akeso.examination import examine
 from akeso.history import History
 from akeso.torch.cadence import Cadence
 
@@ -46,6 +45,8 @@ class LiveVerdict:
         if self._next and not self._cadence.affords(self._spent + self._cost, self._share):
             return
         self._next = step + max(8, step // 8)
+        from akeso.examination import examine  # with all detectors: where they are wanted
+
         began = time.perf_counter()
         verdict = examine(self._history, self._profile)
         self._cost = time.perf_counter() - began

@@ -7,20 +7,22 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
-from akeso.examination import Examination, examine
 from akeso.history import History
 from akeso.journal import JournalWriter
 from akeso.torch.naming import is_compiled
 from akeso.torch.probe import Probe
 from akeso.torch.record import Record
 from akeso.torch.taps import TAPS
+
+if TYPE_CHECKING:
+    from akeso.examination import Examination
 
 Models = nn.Module | Iterable[nn.Module]
 Optimizers = torch.optim.Optimizer | Iterable[torch.optim.Optimizer]
@@ -67,6 +69,8 @@ class Watch:
         history = self.history
         state = (history.steps, len(history.events))
         if self._examined is None or self._examined[0] != state:
+            from akeso.examination import examine  # with all detectors: where they are wanted
+
             self._examined = (state, examine(history, self._profile))
         return self._examined[1]
 
@@ -174,7 +178,10 @@ def watch(
         raise BadInput(
             f"budget is the share of the training time that watching may take, in (0, 1]; got {budget}"
         )
-    examine(History(), profile)  # a profile that cannot be used is said now, not at the end of a long run
+    if profile != "akeso":
+        from akeso.examination import examine
+
+        examine(History(), profile)  # a profile that cannot be used is said now, not at the end of a long run
     probe = Probe(
         models,
         optimizers,
