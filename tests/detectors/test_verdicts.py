@@ -162,6 +162,14 @@ def test_a_rate_that_has_decayed_to_nothing_shows_in_validation_that_repeats_its
     assert first(sketch) == "learning-rate-too-low"
 
 
+def test_where_nothing_moves_any_more_a_high_loss_is_enough_whatever_the_accuracy():
+    curves = {"loss": flat(2.1), "noise": 0.02, "accuracy": flat(0.7), "validation": flat(2.1)}
+    gone = Sketch(**curves, update=lambda i: 0.01, rate=lambda share: 0.1 * np.exp(-60 * share))
+    assert first(gone) == "learning-rate-too-low"
+    kept = Sketch(**curves, update=lambda i: 0.01)
+    assert first(kept) != "learning-rate-too-low"
+
+
 def test_a_loss_with_the_wrong_sign_is_no_good_loss():
     sketch = Sketch(loss=falling(-2.3, -90.0), baseline=math.nan, accuracy=flat(0.02))
     assert first(sketch) == "improper-loss"

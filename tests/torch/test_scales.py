@@ -115,3 +115,27 @@ def test_passes_without_gradients_at_every_step_are_thinned() -> None:
             optimizer.step()
     assert watch._probe._evaluations._phases < 200
     assert watch.history.steps == 400
+
+
+@pytest.mark.parametrize(
+    ("targets", "task"),
+    [
+        (torch.linspace(-2, 2, 32), "regression"),
+        (torch.linspace(0, 1, 32), "binary"),
+        (torch.arange(32.0) % 2, "binary"),
+        (2 * (torch.arange(32.0) % 2) - 1, "binary"),
+    ],
+)
+def test_the_task_is_that_of_the_targets_whatever_loss_they_are_given_to(
+    targets: torch.Tensor, task: str
+) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.randn(32, 4)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            torch.nn.functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).backward()
+            optimizer.step()
+    assert watch.history.facts["task"] == task

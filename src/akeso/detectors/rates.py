@@ -164,11 +164,12 @@ class LearningRateTooLow(Detector):
         known = math.isfinite(stand.share) and stand.share >= self.min_share
         if stand.steps < self.min_steps or not known or stand.adversarial or stand.diverged:
             return
-        if not stand.suffers(self.remaining):
-            return
-        way = travel(history, stand)
         # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
         resting = at_rest(history) and not last_rate(history) >= self.decayed * rate(history)
+        # Where nothing moves any more, the loss alone says that there was more to learn.
+        if not stand.suffers(self.remaining) and not (resting and stand.remaining_loss >= self.remaining):
+            return
+        way = travel(history, stand)
         if not resting and not 0 < way < self.travel:
             return
         start, _ = network.extent(history)

@@ -102,8 +102,17 @@ def _task(call: LossCall, kind: str, units: int, model_input: torch.Tensor | Non
             return "multilabel"
         return "binary" if units == 1 else "multilabel"
     if call.name in _PROBABILITY_LOSSES:
+        if _beyond_probabilities(call.target):
+            return "regression"
         return "multilabel" if units > 1 else "binary"
     return "regression" if call.name in _VALUE_LOSSES or call.name.endswith("nll_loss") else "unknown"
+
+
+def _beyond_probabilities(target: torch.Tensor) -> bool:
+    """Whether targets are measured values rather than shares or labels, whatever loss they are given to."""
+    sample = target.reshape(-1)[:8192].float()
+    whole = (sample == sample.round()).all()
+    return bool(((sample < 0) | (sample > 1)).any() & ~whole & torch.isfinite(sample).all())
 
 
 def _image_like(call: LossCall) -> bool:
