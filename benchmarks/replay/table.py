@@ -66,6 +66,9 @@ def figures(rows: dict[str, dict[str, Any]], device: str, partial: bool) -> tupl
         "overhead of recording, median": (_median(timed, "recording"), "<=", 0.05),
         "overhead of snapshots, median": (_median(timed, "snapshots"), "<=", 0.03),
     }
+    if timed and "resuming ms" in timed[0]:
+        late = max((row["resuming ms"] - row["loading ms"]) / row["step ms"] for row in timed)
+        columns["resuming beyond loading, in steps (a snapshot every 100), most"] = (round(late), "<=", 100)
     if device == "cpu":
         share = _share(whole, lambda row: all(row["processes"].values()))
         columns["equal on 1, 2, 4 processes"] = (share, ">=", 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import os
 import sys
 import tempfile
@@ -130,13 +131,14 @@ class Run:
         info, passed = snapshot.newest_whole(self.folder, at_most) if existing else (None, ())
         for bad in passed:
             self._say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
-        self._resuming = info
-        tree = snapshot.load_tree(info) if info else None
+        # Read once; let go of when the program has come to where the snapshot was taken.
+        self._loaded = whole = snapshot.load(info) if info else None
         self.steps = info.step if info else 0
-        self._positions = Positions(tree["about"]["positions"] if tree else None)
-        self._pending = Boundary(**tree["about"]["boundary"]) if tree else None
-        if info is not None:
-            self._whole.plain._values.update(snapshot.load(info)["plain"])
+        self._positions = Positions(whole["about"]["positions"] if whole else None)
+        self._pending = Boundary(**whole["about"]["boundary"]) if whole else None
+        if whole is not None:
+            # What the program does with them before it gets there must not reach what is restored.
+            self._whole.plain._values.update(copy.deepcopy(whole["plain"]))
         self._start_recording(existing, writing)
 
     def _start_recording(self, existing: bool, writing: bool) -> None:
@@ -344,9 +346,9 @@ class Run:
         self._recorder.also(self.steps + 2)
 
     def _restore(self, frame: FrameType) -> None:
-        assert self._resuming is not None
-        lost = self._whole.restore(snapshot.load(self._resuming), frame)
-        self._pending = None
+        assert self._loaded is not None
+        lost = self._whole.restore(self._loaded, frame)
+        self._pending = self._loaded = None
         for name in lost:
             self._say(f"{name} was held in the snapshot and is not there any more")
 

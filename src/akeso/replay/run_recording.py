@@ -35,9 +35,11 @@ class _Loss:
         self._event: torch.cuda.Event | None = None
         for value in values:
             if isinstance(value, torch.Tensor) and value.is_cuda:
-                flat = value.detach().to(torch.float64).sum().reshape(1)
-                kept = torch.empty(1, dtype=torch.float64, pin_memory=True)
-                kept.copy_(flat, non_blocking=True)
+                number = value.detach()
+                number = number.double().sum() if number.numel() != 1 else number.reshape(())
+                # In its own type, so that no kernel is needed: the host makes a double of it.
+                kept = torch.empty((), dtype=number.dtype, pin_memory=True)
+                kept.copy_(number, non_blocking=True)
                 self._parts.append(kept)
                 self._event = torch.cuda.Event()
                 self._event.record(torch.cuda.current_stream(value.device))
