@@ -155,14 +155,15 @@ _ALL: Final = (
     ),
     Problem(
         "abnormal-data",
-        "Inputs or targets out of scale",
+        "Data not prepared",
         "Inputs or targets are not prepared: raw pixels, features or targets on wildly different scales, "
-        "outliers, constants, missing values.",
+        "outliers, constants, missing values, samples sorted by class.",
         "The ranges of the first batches, together with a training that suffers from them.",
         (
             "Standardise inputs with mean and deviation of the training set (pixels: divide by 255).",
             "Standardise regression targets, and undo it when predicting.",
             "Impute or drop missing values; clip outliers.",
+            "Shuffle the training set (`DataLoader(…, shuffle=True)`).",
         ),
         5,
         (

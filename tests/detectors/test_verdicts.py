@@ -241,3 +241,41 @@ def test_layers_with_nothing_between_them_are_mentioned() -> None:
     assert "No activation function was seen" in said[0]
     assert said[1]
     assert "No activation function was seen" not in said[1]
+
+
+def test_what_was_learnt_and_lost_again_is_the_fault_of_the_steps() -> None:
+    up = Sketch(loss=lambda s: 0.5 + 4.0 * np.maximum(0.0, s - 0.2), accuracy=flat(0.5))
+    assert first(up) == "learning-rate-too-high"
+    assert "was down at" in examine(up.history()).diagnoses[0].sentence
+    # A little above its best is noise, and a leap within a step is another task.
+    assert first(Sketch(loss=lambda s: 0.5 + 0.2 * s, accuracy=flat(0.8))) is None
+    leap = Sketch(loss=lambda s: np.where(s < 0.5, 0.4, 1.4), accuracy=flat(0.6), noise=0.02)
+    assert first(leap) != "learning-rate-too-high"
+
+
+def test_a_rate_that_is_gone_early_needs_no_validation_to_be_seen() -> None:
+    gone = Sketch(
+        loss=lambda s: 2.0 + 0.3 * np.exp(-40 * s),
+        accuracy=flat(0.25),
+        update=lambda i: 1e-4,
+        rate=lambda share: 0.1 * np.exp(-60 * share),
+    )
+    assert first(gone) == "learning-rate-too-low"
+
+
+def test_accuracy_that_jumps_beyond_sampling_is_a_training_that_does_not_settle() -> None:
+    def jumping(by: float):
+        return lambda s: 0.85 + by * (-1.0) ** np.round(16 * s)
+
+    well = {"loss": falling(2.3, 0.3), "accuracy": flat(0.9), "evaluations": 16, "facts": {"val_size": 1000}}
+    wild = Sketch(**well, validation_accuracy=jumping(0.1))
+    assert "oscillating-loss" in {d.problem for d in examine(wild.history()).diagnoses}
+    calm = Sketch(**well, validation_accuracy=jumping(0.01))
+    assert "oscillating-loss" not in {d.problem for d in examine(calm.history()).diagnoses}
+
+
+def test_a_weak_signal_is_no_missing_one() -> None:
+    weak = Sketch(loss=flat(2.2), noise=0.02, accuracy=flat(0.13), update=lambda i: 0.01)
+    assert not {"unlearnable-labels", "slow-convergence"} & {
+        d.problem for d in examine(weak.history()).diagnoses if d.severity != "info"
+    }

@@ -72,7 +72,7 @@ def test_a_locale_without_signs_gets_a_report_too() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     show(SICK, stream)
-    assert b"x Inputs or targets out of scale" in raw.getvalue()
+    assert b"x Data not prepared" in raw.getvalue()
 
 
 def test_a_terminal_gets_a_panel_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:

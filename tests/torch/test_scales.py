@@ -139,3 +139,55 @@ def test_the_task_is_that_of_the_targets_whatever_loss_they_are_given_to(
             torch.nn.functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).backward()
             optimizer.step()
     assert watch.history.facts["task"] == task
+
+
+def test_what_is_made_of_answers_after_no_grad_is_validation_all_the_same() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, labels = torch.randn(64, 4), torch.randint(0, 2, (64,))
+    unseen, wanted = torch.randn(50, 4), torch.randint(0, 2, (50,))
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            model.train()
+            for rows in torch.arange(64).split(16):
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs[rows]), labels[rows]).backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                answers = model(unseen)
+            F.cross_entropy(answers, wanted).item()
+            (answers.argmax(1) == wanted).float().mean().item()
+    assert len(watch.history.series("val_loss")) == 3
+    assert [event.data["samples"] for event in watch.history.events_of("evaluation")] == [50, 50, 50]
+
+
+def test_a_head_that_was_replaced_has_its_name_and_its_reason() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(60):
+            if step == 10:
+                model[2] = nn.Linear(8, 2)
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(16, 4)), torch.randint(0, 2, (16,))).backward()
+            optimizer.step()
+    found = {event.scope: event.data["reason"] for event in watch.history.events_of("detached")}
+    assert found == {"2.weight": "not-in-optimizer", "2.bias": "not-in-optimizer"}
+
+
+def test_a_frozen_backbone_in_evaluation_mode_is_no_mistake() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1))
+    model = nn.Sequential(body, nn.Linear(8, 2)).eval()
+    for frozen in (True, False):
+        body.requires_grad_(not frozen)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        with akeso.watch(model, optimizer) as watch:
+            for _ in range(20):
+                optimizer.zero_grad()
+                F.cross_entropy(model(torch.randn(16, 4)), torch.randint(0, 2, (16,))).backward()
+                optimizer.step()
+        assert bool(watch.history.events_of("training-mode")) is not frozen

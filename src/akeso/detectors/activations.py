@@ -38,14 +38,19 @@ class DyingRelu(Detector):
         if stand.steps < self.min_steps or not stand.suffers(self.remaining):
             return
         window = network.recent(history, 0.2, 10)
-        levels = _levels(history, "act_dead", network.sites(history, "act_dead", "relu", "threshold"), window)
+        sites = network.sites(history, "act_dead", "relu", "threshold")
+        levels = [
+            (site, 1.0 if self._silent(history, site) else value)
+            for site, value in _levels(history, "act_dead", sites, window)
+        ]
         if not levels:
             return
         site, worst = max(levels, key=lambda pair: pair[1])
         overall = float(np.mean([value for _, value in levels]))
         if worst < self.blocked and overall < self.dead:
             return
-        series = history.series("act_dead", site).finite()
+        signal = "act_zero" if self._silent(history, site) else "act_dead"
+        series = history.series(signal, site).finite()
         step = curves.first_step_where(
             series, np.asarray(series.values >= min(worst, self.blocked) - 1e-9, float)
         )
@@ -64,6 +69,11 @@ class DyingRelu(Detector):
             "such layers); "
             f"they get no gradient and cannot come back.",
         )
+
+    def _silent(self, history: History, site: str) -> bool:
+        """Whether the last looks found nothing but zeros: units that were alive in earlier ones are dead now."""
+        seen = history.series("act_zero", site).finite().values[-2:]
+        return len(seen) == 2 and bool((seen >= 1.0 - 1e-9).all())
 
 
 @dataclass(frozen=True)

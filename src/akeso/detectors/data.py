@@ -38,6 +38,23 @@ def takes_tokens(history: History) -> bool:
     return first is not None and "embedding" in f"{first.role} {first.kind}".lower()
 
 
+def sorted_by_class(history: History) -> bool:
+    """Whether batches hold one class each, and not always the same: all of them together are far from even."""
+    share = top_share(history)
+    whole = history.series("baseline_loss").finite().values
+    known = history.facts.get("loss") == "cross_entropy" and len(whole) >= 6
+    if not known or not share > 0.9 or curves.median(history.series("batch_size").values) < 8:
+        return False
+    if dict(history.facts.get("loss_args") or {}).get("weight"):
+        return False
+    # What a constant prediction loses on all that was seen is the entropy of the classes; were the largest of
+    # them as large as it is in a batch, that could not be more than this.
+    classes = max(2, int(history.facts.get("classes") or 2))
+    rest = 1.0 - share
+    most = -share * math.log(share) + (rest * math.log((classes - 1) / rest) if rest > 0 else 0.0)
+    return curves.median(curves.tail(whole, 0.5, 3)) > 2.0 * most + 0.3
+
+
 def _normalised(history: History) -> bool:
     """Whether a normalisation layer takes the scale out of the inputs before anything can suffer from it."""
     ordered = sorted((layer for layer in history.layers if layer.parameters), key=lambda layer: layer.order)
@@ -72,6 +89,9 @@ class AbnormalData(Detector):
         findings = [] if scaled else list(self._inputs(history))
         chain = bool(findings) and self._chain(history, stand)
         findings += self._targets(history)
+        if sorted_by_class(history):
+            yield self._sorted(history, stand)
+            return
         if not findings:
             return
         decades = math.log10(max(1.0, *(strength for _, _, strength in findings)))
@@ -92,6 +112,18 @@ class AbnormalData(Detector):
                 **stand.evidence(),
             },
             f"The data is out of scale: {words}; the training suffers from it.",
+        )
+
+    def _sorted(self, history: History, stand: Standing) -> Symptom:
+        start, _ = network.extent(history)
+        return Symptom(
+            self.name,
+            "error" if stand.suffers(self.remaining) else "warning",
+            0.85,
+            start,
+            "",
+            {"target_top_share": round(top_share(history), 4), **stand.evidence()},
+            "The data comes sorted by class: a batch holds one class, the next ones another. Shuffle it.",
         )
 
     def _chain(self, history: History, stand: Standing) -> bool:
@@ -185,6 +217,8 @@ class ClassImbalance(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.broken:
             return
+        if sorted_by_class(history):
+            return
         top = top_share(history)
         said = history.series("prediction_top_share").finite()
         if not network.up_to_date(history, "prediction_top_share"):
@@ -250,7 +284,7 @@ class UnlearnableLabels(Detector):
                 )
             )
         else:
-            if not stand.remaining >= self.remaining or stand.recent.falls:
+            if not stand.remaining >= self.remaining or stand.recent.falls or stand.beats_constant:
                 return
             evidence, step = {}, network.extent(history)[0]
             sentence = (
@@ -272,14 +306,20 @@ class UnlearnableLabels(Detector):
         """Whether validation can tell, and if it was never good: its best loss over a constant's, and since when."""
         validation = validation_loss(history)
         correct = history.series("val_accuracy").finite()
-        if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
-            return False, 0.0, 0
-        best = float(validation.values.min()) / stand.baseline
-        gain = 0.0
+        gain, luck = 0.0, 0.0
         if correct and math.isfinite(stand.chance) and stand.chance < 0.999:
             size = history.facts.get("val_size")
             count = size if isinstance(size, int) and size > 0 else 100
             luck = 3.0 * math.sqrt(stand.chance * (1.0 - stand.chance) / count)
             gain = curves.median(curves.tail(correct.values, 0.35, 2)) - stand.chance - luck
+        if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
+            even = stand.chance * max(2, int(history.facts.get("classes") or 2)) <= 1.5
+            if luck == 0.0 or len(correct) <= self.min_evaluations or not even:
+                return False, 0.0, 0
+            # Without a loss the accuracy has to tell: it never got beyond luck, while the training loss came down.
+            # (Where one class is large, much can be learnt before any answer changes.)
+            never = float(correct.values.max()) <= stand.chance + luck and stand.overall.falls
+            return never, 1.0 if never else 0.0, int(correct.steps[0])
+        best = float(validation.values.min()) / stand.baseline
         bad = best >= self.validation and gain <= 0.0
         return True, float(f"{best:.3g}") if bad else 0.0, int(validation.steps[0])

@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.rates import longest_update, travel
-from akeso.detectors.standing import Standing, standing, top_share
+from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
 
@@ -28,6 +28,9 @@ class OscillatingLoss(Detector):
     against_batch: float = 3.0
     wasted: float = 0.1
     remaining: float = 0.3
+    flutter: float = 0.05
+    against_sampling: float = 5.0
+    min_evaluations: int = 8
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -35,6 +38,7 @@ class OscillatingLoss(Detector):
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        yield from self._unsettled(history, stand)
         loss = history.series("loss").finite()
         late = curves.tail(loss.values, 0.5, 20)
         swing = self._swing(late)
@@ -72,6 +76,34 @@ class OscillatingLoss(Detector):
             f"worse than a constant prediction.",
         )
 
+    def _unsettled(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether validation jumps from one time to the next by far more than its size explains."""
+        correct = history.series("val_accuracy").finite()
+        size = history.facts.get("val_size")
+        late = correct.values[len(correct) // 2 :]
+        if len(correct) < self.min_evaluations or not isinstance(size, int) or size < 20:
+            return
+        middle = float(np.clip(np.median(late), 0.01, 0.99))
+        flutter = float(np.sqrt(np.median(np.diff(late) ** 2) / 2.0 / 0.455))
+        sampling = math.sqrt(middle * (1.0 - middle) / size)
+        if flutter < self.flutter or flutter < self.against_sampling * sampling or curves.trend(late).rises:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            min(0.85, 0.6 + 0.1 * math.log2(flutter / self.flutter)),
+            int(correct.steps[len(correct) // 2]),
+            "",
+            {
+                "val_accuracy_least": round(float(late.min()), 4),
+                "val_accuracy_most": round(float(late.max()), 4),
+                "jump_over_sampling_error": float(f"{flutter / sampling:.3g}"),
+                **stand.evidence(),
+            },
+            f"Training does not settle: validation accuracy jumps between {late.min():.1%} and {late.max():.1%} from "
+            "one time to the next. The steps are too long, or too noisy for such small batches.",
+        )
+
     def _swing(self, late: Floats) -> float:
         """The standard deviation around a straight line; spikes count, a few of them do not."""
         x = np.arange(len(late), dtype=np.float64)
@@ -100,7 +132,10 @@ class SlowConvergence(Detector):
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
         way = travel(history, stand)
-        stuck = stand.remaining >= 0.97 and not stand.recent.falls
+        validated = curves.trend(validation_loss(history).values, 20)
+        stuck = stand.remaining >= 0.97 and not (
+            stand.recent.falls or stand.beats_constant or validated.falls
+        )
         creeping = stand.recent.falls and self._straight(history) and way < self.travel
         if not stuck and not creeping:
             return

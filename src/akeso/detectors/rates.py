@@ -15,7 +15,7 @@ from akeso.detectors._base import Detector
 from akeso.detectors.gradients import exploded_at_start
 from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Symptom
-from akeso.history import History
+from akeso.history import Floats, History
 
 
 def rate(history: History) -> float:
@@ -65,11 +65,17 @@ class LearningRateTooHigh(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(self.remaining_if_strong):
+        if stand.steps < self.min_steps or stand.adversarial:
             return
         if exploded_at_start(history, self.gradient_ratio, self.gradient_effect)[0]:
             return
         longest, since = longest_update(history)
+        lost = relapse(history, stand)
+        if lost is not None:
+            yield self._relapsed(history, stand, lost, longest)
+            return
+        if not stand.suffers(self.remaining_if_strong):
+            return
         rise, risen = self._rise(history, stand)
         long_steps = longest >= self.update
         if not stand.suffers(self.remaining) and not longest >= 2.0 * self.update:
@@ -101,6 +107,33 @@ class LearningRateTooHigh(Detector):
             + (f"the loss rose to {1 + rise:.3g} times its start." if overshot else "the loss stays high."),
         )
 
+    def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:
+        momentum = max(
+            (float(one.get("momentum") or 0) for one in history.facts.get("optimizers") or ()), default=0
+        )
+        return Symptom(
+            self.name,
+            "error",
+            0.7 + (0.1 if stand.remaining_loss >= 1.0 else 0.0),
+            lost.since,
+            "",
+            {
+                "loss_best": float(f"{lost.best:.4g}"),
+                "lost_of_constant": float(f"{lost.share:.3g}"),
+                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
+                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                "momentum": momentum or None,
+                **stand.evidence(),
+            },
+            f"The learning rate is too high: the loss was down at {lost.best:.3g} and has gone up to "
+            f"{stand.last:.3g} again since step {lost.since}"
+            + (
+                f"; a momentum of {momentum:g} makes each step {1 / (1 - momentum):.0f} times as long."
+                if 0.95 < momentum < 1
+                else "."
+            ),
+        )
+
     def _still(self, history: History, stand: Standing) -> bool:
         """Whether a run that did learn is held up by its long steps now; a wild start is long forgotten."""
         now = network.updates(history, network.recent(history, 0.3, 20))
@@ -124,6 +157,56 @@ class LearningRateTooHigh(Detector):
         peak = int(np.argmax(above))
         over = np.flatnonzero(above >= 0.5 * unit)
         return max(0.0, float(above[peak])) / unit, int(loss.steps[over[0] if len(over) else peak])
+
+
+@dataclass(frozen=True, slots=True)
+class Relapse:
+    """A loss that was much lower once: how low, since when it is higher, and by how much of a constant's loss."""
+
+    best: float
+    since: int
+    share: float
+
+
+def relapse(history: History, stand: Standing) -> Relapse | None:
+    """Whether the run had learnt and lost it again, for good and far beyond the noise of its loss."""
+    loss = history.series("loss").finite()
+    parts = curves.block_means(loss.values, 12)
+    if len(loss) < 60 or len(parts) < 12 or not stand.baseline > 0 or stand.adversarial:
+        return None
+    several = int(history.facts.get("loss_terms") or 1) > 1 or history.facts.get("task") == "autoencoder"
+    if several or float(loss.values.min()) < 0:
+        return None  # terms may be weighted anew as the run goes; rewards have no floor
+    at = int(np.argmin(parts[:8]))
+    best, late = float(parts[at]), parts[8:]
+    error = stand.noise / math.sqrt(len(loss) / len(parts))
+    lost = float(np.median(late)) - best
+    if best > 0.6 * stand.baseline or lost < max(0.15 * stand.baseline, 0.5 * best, 6.0 * error):
+        return None
+    if float(late.min()) < best + 0.5 * lost or stand.recent.falls:
+        return None
+    begin = at * len(loss) // len(parts)
+    if _leaps(loss.values[begin:], lost):
+        return None  # from one step to the next: other data or another task, not the steps
+    since = int(loss.steps[(at + 1) * len(loss) // len(parts)])
+    then, now = _rate_at(history, since), last_rate(history)
+    if now > 1.5 * then and not stand.remaining_loss >= 1.0:
+        return None  # a schedule that is just now at its height
+    return Relapse(best, since, lost / stand.baseline)
+
+
+def _leaps(values: Floats, far: float, beside: int = 20) -> bool:
+    """Whether a curve goes most of that far up at a single step, from one level to another."""
+    windows = np.lib.stride_tricks.sliding_window_view(values, beside)
+    before, after = windows[:-beside], windows[beside:]
+    rise = np.min(after, axis=1) - np.max(before, axis=1)
+    return bool(len(rise) and float(rise.max()) > 0.6 * far)
+
+
+def _rate_at(history: History, step: int) -> float:
+    """The largest learning rate at a step; ``nan`` when none was seen until then."""
+    known = [series.values[series.steps <= step] for series in _rates(history)]
+    return max((float(values[-1]) for values in known if len(values)), default=math.nan)
 
 
 def travel(history: History, stand: Standing) -> float:
@@ -158,34 +241,38 @@ class LearningRateTooLow(Detector):
     travel: float = 0.05
     remaining: float = 0.6
     decayed: float = 0.01
+    way: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         known = math.isfinite(stand.share) and stand.share >= self.min_share
         if stand.steps < self.min_steps or not known or stand.adversarial or stand.diverged:
             return
+        way = travel(history, stand)
         # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
-        resting = at_rest(history) and not last_rate(history) >= self.decayed * rate(history)
+        gone = not last_rate(history) >= self.decayed * rate(history)
+        resting = gone and (at_rest(history) or (way < self.way and self._gone_early(history, stand)))
         # Where nothing moves any more, the loss alone says that there was more to learn.
         if not stand.suffers(self.remaining) and not (resting and stand.remaining_loss >= self.remaining):
             return
-        way = travel(history, stand)
         if not resting and not 0 < way < self.travel:
             return
         start, _ = network.extent(history)
         if resting:
+            repeated = at_rest(history)
             yield Symptom(
                 self.name,
                 "error",
-                0.85,
-                int(history.series("val_loss").steps[len(history.series("val_loss")) // 2]),
+                0.85 if repeated else 0.75,
+                self._gone_since(history, start),
                 "",
                 {
                     "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
                     **stand.evidence(),
                 },
-                "The weights have come to rest: validation gives the very same loss again and again, "
-                f"while the loss is still high, and the learning rate has fallen to {last_rate(history):.1g}.",
+                "The weights have come to rest"
+                + (": validation gives the very same loss again and again, " if repeated else " ")
+                + f"while the loss is still high, and the learning rate has fallen to {last_rate(history):.1g}.",
             )
             return
         yield Symptom(
@@ -210,6 +297,21 @@ class LearningRateTooLow(Detector):
                 else "."
             ),
         )
+
+    def _gone_since(self, history: History, start: int) -> int:
+        """The first step seen at which the rate had fallen to next to nothing for good."""
+        least = self.decayed * rate(history)
+        ends = [
+            curves.first_step_where(one, np.asarray(one.values < least, float))
+            for one in _rates(history)
+            if one
+        ]
+        return max(ends, default=start)
+
+    def _gone_early(self, history: History, stand: Standing) -> bool:
+        """Whether most of the run went by without a rate worth speaking of, and brought nothing."""
+        start, _ = network.extent(history)
+        return self._gone_since(history, start) - start < 0.4 * stand.length and not stand.recent.falls
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Standing:
     remaining_loss: float
     remaining_error: float
     plateau: float
+    level: float
     broken: bool
     adversarial: bool
 
@@ -104,6 +105,14 @@ class Standing:
         reference = max(self.first, self.baseline) if math.isfinite(self.baseline) else self.first
         return self.last > reference + 0.5 * abs(reference) + 4.0 * self.noise
 
+    @property
+    def beats_constant(self) -> bool:
+        """Whether the loss is below that of a constant prediction, by little perhaps but beyond its noise."""
+        ahead = self.baseline - self.level
+        return ahead > 0.015 * self.baseline and ahead > 5.0 * self.noise / math.sqrt(
+            max(1.0, self.steps / 2.0)
+        )
+
     def lost_time(self, plateau: float, remaining: float) -> bool:
         """Whether much of the run went by at a constant prediction's loss, and much of that is left."""
         return self.plateau >= plateau and self.remaining >= remaining
@@ -162,6 +171,7 @@ def standing(history: History) -> Standing:
         plateau=float(np.mean(means >= 0.95 * baseline))
         if math.isfinite(baseline) and len(means)
         else math.nan,
+        level=float(np.mean(curves.tail(values, 0.5, 10))) if len(values) else math.nan,
         broken=ended_badly,
         adversarial=adversarial,
     )

@@ -59,6 +59,7 @@ class Sketch:
     validation: Curve | None = None
     validation_accuracy: Curve | None = None
     width: int = 64
+    evaluations: int = 8
     rate: Curve = lambda share: np.full_like(share, 1e-3)
 
     def history(self) -> History:
@@ -72,7 +73,8 @@ class Sketch:
             history.add(step, "loss", "", float(value))
         for step in sampled(self.steps):
             self._sample(history, step, share[step : step + 1], random)
-        for step in range(self.steps // 8, self.steps, max(1, self.steps // 8)):
+        apart = max(1, self.steps // self.evaluations)
+        for step in range(apart, self.steps, apart):
             at = share[step : step + 1]
             if self.validation is not None:
                 history.add(step, "val_loss", "", float(self.validation(at)[0]))

@@ -108,9 +108,26 @@ class BatchReader:
             if dropped:
                 self._record.fact("dropout", dropped)
         resting = bool(passes.models) and not any(model.training for model in passes.models)
-        if self._sensitive and resting and "mode" not in self._looks_said:
+        if self._sensitive and resting and "mode" not in self._looks_said and self._held_back():
             self._looks_said.add("mode")
             self._record.event(step, "training-mode", training=False)
+
+    def _held_back(self) -> bool:
+        """Whether any part that is trained has layers in evaluation mode; parts that are frozen belong there."""
+        kinds = NORMS[:1] + DROPOUTS
+        for _, module in self._names.modules():
+            waiting = [part for part in module.children() if isinstance(part, kinds) and not part.training]
+            for part in waiting:
+                # What has no weights of its own goes with its neighbours.
+                own = list(part.parameters()) or list(module.parameters())
+                if any(parameter.requires_grad for parameter in own):
+                    return True
+        return any(
+            isinstance(module, kinds)
+            and not module.training
+            and any(p.requires_grad for p in module.parameters())
+            for _, module in self._names.modules()
+        )
 
     def _spread(self, passes: Passes, step: int) -> None:
         if passes.broadcasts and "broadcast" not in self._looks_said:

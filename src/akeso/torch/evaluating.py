@@ -58,9 +58,12 @@ class Evaluations:
         self.open(step)
 
     def gradients_on(self) -> bool:
-        """The script has left it; ``True`` when it has left it for good."""
+        """The script has left it; ``True`` when nothing more is to be seen of the phase.
+
+        Many compute their loss and accuracy afterwards, from answers that were given inside.
+        """
         self._off = max(self._off - 1, 0)
-        return self._off == 0
+        return self._off == 0 and not (self._phase is not None and self._phase.unscored)
 
     def open(self, step: int) -> None:
         """A phase begins, after ``step`` finished steps."""
@@ -85,14 +88,14 @@ class Evaluations:
         self._off = 0
         if phase is None:
             return
-        batches = Counter[int]()
+        batches = Counter[tuple[int, bool]]()
         for group in phase.groups:
-            batches[group.loader] += group.batches
+            batches[group.loader, group.gradients] += group.batches
         # A single pass with gradients that is followed by backward was training in evaluation mode.
         phase.groups = [
             group
             for group in phase.groups
-            if not (by_backward and group.gradients and batches[group.loader] == 1)
+            if not (by_backward and group.gradients and batches[group.loader, True] == 1)
         ]
         with quiet():
             phase.close(self._mailbox, self._known, lambda outcome: self._ended(phase.step, outcome))

@@ -111,18 +111,27 @@ class Phase:
         Batches with marks are kept apart until those have arrived from the device; the others go with the
         last one of the same loader.
         """
-        group = next((one for one in reversed(self.groups) if one.loader == loader), None)
+        gradients = torch.is_grad_enabled()
+        same = (one for one in reversed(self.groups) if (one.loader, one.gradients) == (loader, gradients))
+        group = next(same, None)
         if group is None or marks is not None:
-            group = Group(loader, marks)
+            group = Group(loader, marks, gradients=gradients)
             self.groups.append(group)
         group.batches += 1
         group.samples += rows
         group.training_mode |= training
-        group.gradients |= torch.is_grad_enabled()
         self._current = group
         self._compared = False
         self._kinds.clear()
         self._mark(tensor, "score")
+
+    @property
+    def unscored(self) -> bool:
+        """Whether a model in evaluation mode has answered and nothing has been made of it yet."""
+        group = self._current
+        if group is None or group.training_mode:
+            return False
+        return not (group.losses or group.counted or group.scored)
 
     def _mark(self, value: Any, kind: str) -> None:
         if isinstance(value, torch.Tensor):

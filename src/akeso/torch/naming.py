@@ -125,8 +125,12 @@ class Names:
     def meet(self, module: nn.Module) -> None:
         """A module with parameters runs inside a root and is no part of it, as torch sees it."""
         known = self._outside.get(id(module))
-        if known is None or known() is not module:
-            self._outside[id(module)] = weakref.ref(module)
+        if known is not None and known() is module:
+            return
+        if any(_contains(root, module) for root in self.roots):
+            self._rename()  # it was put into its root after we had learnt the names
+            return
+        self._outside[id(module)] = weakref.ref(module)
 
     def outside(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters of modules that ran inside a root without being part of one."""
