@@ -28,36 +28,58 @@ _PATIENCE = 0.02
 
 
 class _Loss:
-    """The bits of a loss that may still be on the device."""
+    """The bits of a loss, once those of its parts that are on a device have been fetched."""
+
+    __slots__ = ("parts",)
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self._parts: list[float | torch.Tensor] = []
-        self._event: torch.cuda.Event | None = None
+        self.parts: list[float | torch.Tensor] = []
         for value in values:
-            if isinstance(value, torch.Tensor) and value.is_cuda:
-                number = value.detach()
-                number = number.double().sum() if number.numel() != 1 else number.reshape(())
-                # In its own type, so that no kernel is needed: the host makes a double of it.
-                kept = torch.empty((), dtype=number.dtype, pin_memory=True)
-                kept.copy_(number, non_blocking=True)
-                self._parts.append(kept)
-                self._event = torch.cuda.Event()
-                self._event.record(torch.cuda.current_stream(value.device))
-            elif isinstance(value, torch.Tensor):
-                self._parts.append(
-                    value.detach().double().sum().item() if value.numel() != 1 else value.item()
-                )
-            else:
-                self._parts.append(float(value))
-
-    @property
-    def waiting(self) -> bool:
-        return self._event is not None
+            if not isinstance(value, torch.Tensor):
+                self.parts.append(float(value))
+                continue
+            number = value.detach()
+            if number.numel() != 1:
+                number = number.double().sum()
+            # A copy: what is read later may have been written over by then.
+            self.parts.append(number.reshape(()).clone() if number.is_cuda else number.item())
 
     def __str__(self) -> str:
+        return "".join(struct.pack(">d", float(part)).hex() for part in self.parts)
+
+
+class _Flight:
+    """Records whose losses are under way from a device: one copy for all of them, no waiting."""
+
+    def __init__(self, records: list[dict[str, Any]]) -> None:
+        self.records = records
+        self._seats: list[tuple[_Loss, int, torch.Tensor, int]] = []
+        self._event: torch.cuda.Event | None = None
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Loss, int, torch.Tensor]]] = {}
+        for record in records:
+            loss: _Loss = record["loss"]
+            for at, part in enumerate(loss.parts):
+                if isinstance(part, torch.Tensor):
+                    groups.setdefault((part.device, part.dtype), []).append((loss, at, part))
+        for (device, dtype), passengers in groups.items():
+            host = torch.empty(len(passengers), dtype=dtype, pin_memory=True)
+            host.copy_(torch.stack([part for _, _, part in passengers]), non_blocking=True)
+            self._seats += [(loss, at, host, seat) for seat, (loss, at, _) in enumerate(passengers)]
+            self._event = torch.cuda.Event()
+            self._event.record(torch.cuda.current_stream(device))
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything is under way."""
+        return self._event is not None
+
+    def land(self) -> list[dict[str, Any]]:
+        """Return the records with their losses in place."""
         if self._event is not None:
             self._event.synchronize()
-        return "".join(struct.pack(">d", float(part)).hex() for part in self._parts)
+        for loss, at, host, seat in self._seats:
+            loss.parts[at] = host[seat].item()
+        return self.records
 
 
 def _numbers(loss: Any) -> list[Any]:
@@ -76,6 +98,7 @@ class Recorder:
         self._expected = expected
         self._budget = budget
         self._waiting: list[dict[str, Any]] = []
+        self._flight: _Flight | None = None
         self._written = perf_counter()
         self._gradient: list[Digest] = []
         self._cost = 0.0
@@ -127,16 +150,14 @@ class Recorder:
             "samples": samples,
             "generators": generators.sounding(),
         }
-        numbers = _Loss(_numbers(loss))
-        fields["loss"] = numbers
+        fields["loss"] = _Loss(_numbers(loss))
         if self.full:
             self._everything(fields, tracked)
             self._cost += perf_counter() - start
             self._adapt()
         self._waiting.append(fields)
         if self.full or start - self._written > _PATIENCE:
-            # What is still on its way from the device is left for the next time.
-            self.flush(keep=1 if numbers.waiting else 0)
+            self.flush(wait=False)
 
     def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
         values: list[torch.Tensor] = []
@@ -175,12 +196,20 @@ class Recorder:
         # Up at once, down by halves: one quick step among slow ones should not bring the cost back.
         self.every = every if every >= self.every else self.every // 2
 
-    def flush(self, keep: int = 0) -> None:
-        """Write the records that are waiting, all but the last few."""
-        count = len(self._waiting) - keep
-        ready, self._waiting = self._waiting[:count], self._waiting[count:]
+    def flush(self, *, wait: bool = True) -> None:
+        """Write the records that are waiting; unless told to ``wait``, those with losses on a device next time."""
         self._written = perf_counter()
-        for fields in ready:
+        if self._flight is not None:
+            self._put_down(self._flight.land())
+            self._flight = None
+        flight, self._waiting = _Flight(self._waiting), []
+        if flight.waits and not wait:
+            self._flight = flight
+        else:
+            self._put_down(flight.land())
+
+    def _put_down(self, records: list[dict[str, Any]]) -> None:
+        for fields in records:
             fields["samples"] = _sample_digest(fields["samples"])
             self._write(StepRecord(**{name: _resolved(value) for name, value in fields.items()}))
 
