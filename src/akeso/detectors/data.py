@@ -71,6 +71,7 @@ class AbnormalData(Detector):
     small: float = 1e-2
     spread: float = 100.0
     outlier: float = 1e3
+    repeated: float = 0.4
     target_large: float = 30.0
     target_small: float = 1e-2
     overshoot: float = 3.0
@@ -111,8 +112,13 @@ class AbnormalData(Detector):
                 **{key: value for _, figures, _ in findings for key, value in figures.items()},
                 **stand.evidence(),
             },
-            f"The data is out of scale: {words}; the training suffers from it.",
+            f"The data is {'out of scale' if self._scale(findings) else 'not as it should be'}: {words}; "
+            "the training suffers from it.",
         )
+
+    @staticmethod
+    def _scale(findings: list[tuple[str, dict[str, Any], float]]) -> bool:
+        return any(not {"input_repeated", "input_constant"} & set(figures) for _, figures, _ in findings)
 
     def _sorted(self, history: History, stand: Standing) -> Symptom:
         start, _ = network.extent(history)
@@ -181,6 +187,13 @@ class AbnormalData(Detector):
                 f"there are outliers {outlier:.2g} interquartile ranges off",
                 figures,
                 outlier / self.outlier,
+            )
+        repeated = _early_median(history, "input_repeated")
+        if repeated >= self.repeated:
+            yield (
+                f"{repeated:.0%} of the samples of a batch are the same as another one",
+                {"input_repeated": round(repeated, 3)},
+                1.0,
             )
         constant = _early_median(history, "input_constant")
         if constant >= 0.99:

@@ -62,6 +62,8 @@ class LearningRateTooHigh(Detector):
     wait: float = 0.5
     gradient_ratio: float = 1e3
     gradient_effect: float = 1e3
+    had_learned: float = 0.6
+    lost: float = 0.15
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -70,7 +72,7 @@ class LearningRateTooHigh(Detector):
         if exploded_at_start(history, self.gradient_ratio, self.gradient_effect)[0]:
             return
         longest, since = longest_update(history)
-        lost = relapse(history, stand)
+        lost = relapse(history, stand, self.had_learned, self.lost)
         if lost is not None:
             yield self._relapsed(history, stand, lost, longest)
             return
@@ -168,8 +170,12 @@ class Relapse:
     share: float
 
 
-def relapse(history: History, stand: Standing) -> Relapse | None:
-    """Whether the run had learnt and lost it again, for good and far beyond the noise of its loss."""
+def relapse(history: History, stand: Standing, learned: float, lost: float) -> Relapse | None:
+    """Whether the run had learnt and lost it again, for good and far beyond the noise of its loss.
+
+    ``learned`` is the share of a constant prediction's loss below which it must have been, ``lost`` the share
+    of it by which it must have gone up again.
+    """
     loss = history.series("loss").finite()
     parts = curves.block_means(loss.values, 12)
     if len(loss) < 60 or len(parts) < 12 or not stand.baseline > 0 or stand.adversarial:
@@ -180,19 +186,19 @@ def relapse(history: History, stand: Standing) -> Relapse | None:
     at = int(np.argmin(parts[:8]))
     best, late = float(parts[at]), parts[8:]
     error = stand.noise / math.sqrt(len(loss) / len(parts))
-    lost = float(np.median(late)) - best
-    if best > 0.6 * stand.baseline or lost < max(0.15 * stand.baseline, 0.5 * best, 6.0 * error):
+    up = float(np.median(late)) - best
+    if best > learned * stand.baseline or up < max(lost * stand.baseline, 0.5 * best, 6.0 * error):
         return None
-    if float(late.min()) < best + 0.5 * lost or stand.recent.falls:
+    if float(late.min()) < best + 0.5 * up or stand.recent.falls:
         return None
     begin = at * len(loss) // len(parts)
-    if _leaps(loss.values[begin:], lost):
+    if _leaps(loss.values[begin:], up):
         return None  # from one step to the next: other data or another task, not the steps
     since = int(loss.steps[(at + 1) * len(loss) // len(parts)])
     then, now = _rate_at(history, since), last_rate(history)
     if now > 1.5 * then and not stand.remaining_loss >= 1.0:
         return None  # a schedule that is just now at its height
-    return Relapse(best, since, lost / stand.baseline)
+    return Relapse(best, since, up / stand.baseline)
 
 
 def _leaps(values: Floats, far: float, beside: int = 20) -> bool:
@@ -242,6 +248,7 @@ class LearningRateTooLow(Detector):
     remaining: float = 0.6
     decayed: float = 0.01
     way: float = 0.5
+    early: float = 0.4
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -311,7 +318,7 @@ class LearningRateTooLow(Detector):
     def _gone_early(self, history: History, stand: Standing) -> bool:
         """Whether most of the run went by without a rate worth speaking of, and brought nothing."""
         start, _ = network.extent(history)
-        return self._gone_since(history, start) - start < 0.4 * stand.length and not stand.recent.falls
+        return self._gone_since(history, start) - start < self.early * stand.length and not stand.recent.falls
 
 
 @dataclass(frozen=True)
