@@ -19,6 +19,8 @@ class Cadence:
     SHARE = 0.6
     #: However cheap looking is, a reading every few steps says as much as one at each.
     DENSEST = 8
+    #: However far the budget is away, a run is looked after now and then.
+    LONGEST = 56
 
     def __init__(self, budget: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.budget = budget
@@ -52,10 +54,14 @@ class Cadence:
             return False
         return self.spent + self._cost <= self.SHARE * self.budget * self.elapsed + self.ALLOWANCE
 
-    def earliest(self, step: int) -> int:
-        """The first step after ``step`` at which :meth:`due` is worth asking."""
-        known = (step + self.DENSEST, self._next, self._free)
-        return min(later for later in known if later > step)
+    def earliest(self, step: int, pace: float = 0.0) -> int:
+        """The first step after ``step`` at which :meth:`due` is worth asking, for steps of ``pace`` seconds."""
+        soon = step + self.DENSEST
+        if pace > 0:
+            # Half of the way to where the budget will be there again: steps may become slower.
+            missing = (self.spent + self._cost - self.ALLOWANCE) / (self.SHARE * self.budget) - self.elapsed
+            soon += max(0, min(int(0.5 * missing / pace), self.LONGEST))
+        return min(later for later in (soon, self._next, self._free) if later > step)
 
     @property
     def elapsed(self) -> float:

@@ -301,7 +301,7 @@ class Probe(Listener):
         self._pace(now)
         if self._live is not None:
             self._live.look(self.step)
-        self._wake = self.cadence.earliest(self.step)
+        self._wake = self.cadence.earliest(self.step, self._plain[-1] if self._plain else 0.0)
         if self.cadence.due(self.step):
             self._arm()
 
