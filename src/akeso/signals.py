@@ -50,7 +50,6 @@ _ALL: Final = (
     Signal("input_nonfinite", "run", "share of input values that are NaN or infinite"),
     Signal("input_scale_spread", "run", "largest per-feature scale over the median one (inputs of rank 2)"),
     Signal("input_constant", "run", "share of features that are the same in all samples of the batch"),
-    Signal("input_repeated", "run", "share of samples that are the same as another one of the batch"),
     Signal("input_outlier", "run", "largest distance from the median in interquartile ranges"),
     Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
     Signal("output_max", "run", "largest value of what the loss was given as prediction"),

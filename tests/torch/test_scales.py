@@ -191,3 +191,38 @@ def test_a_frozen_backbone_in_evaluation_mode_is_no_mistake() -> None:
                 F.cross_entropy(model(torch.randn(16, 4)), torch.randint(0, 2, (16,))).backward()
                 optimizer.step()
         assert bool(watch.history.events_of("training-mode")) is not frozen
+
+
+def test_a_constant_answer_pays_for_weighted_positives_too() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    inputs, labels = torch.randn(100, 4), (torch.arange(100) % 10 == 0).float()
+    weight = torch.tensor([9.0])
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(model(inputs)[:, 0], labels, pos_weight=weight).backward()
+            optimizer.step()
+    # Nine times a tenth against nine tenths: even odds, 1.8 times the logarithm of two.
+    constant = F.binary_cross_entropy_with_logits(torch.zeros(100), labels, pos_weight=weight).item()
+    assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=1e-3)
+
+
+def test_features_made_under_no_grad_are_no_evaluation() -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()).eval().requires_grad_(False)
+    head = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    inputs, labels = torch.randn(64, 4), torch.randint(0, 2, (64,))
+    with akeso.watch() as watch:
+        for _ in range(2):
+            body.eval()
+            head.train()
+            for rows in torch.arange(64).split(16):
+                with torch.no_grad():
+                    features = body(inputs[rows])
+                optimizer.zero_grad()
+                F.cross_entropy(head(features), labels[rows]).backward()
+                optimizer.step()
+    assert not watch.history.events_of("evaluation")

@@ -134,7 +134,7 @@ class SlowConvergence(Detector):
         way = travel(history, stand)
         validated = curves.trend(validation_loss(history).values, 20)
         stuck = stand.remaining >= 0.97 and not (
-            stand.recent.falls or stand.beats_constant or validated.falls
+            stand.recent.falls or stand.beats_constant or validated.falls or self._weak(history, stand)
         )
         creeping = stand.recent.falls and self._straight(history) and way < self.travel
         if not stuck and not creeping:
@@ -160,6 +160,14 @@ class SlowConvergence(Detector):
             + (", and it no longer falls." if stuck else ", and it falls too slowly.")
             + (" No activation function was seen between its layers." if network.unbent(history) else ""),
         )
+
+    def _weak(self, history: History, stand: Standing) -> bool:
+        """Whether values are predicted with some variation: there may be no more to learn than that."""
+        if history.facts.get("task") != "regression" or stand.remaining >= 1.1:
+            return False
+        said = curves.median(curves.tail(history.series("output_sample_std").finite().values, 0.3, 3))
+        wanted = curves.median(history.series("target_std").finite().values)
+        return 0.1 * wanted < said < wanted
 
     def _straight(self, history: History) -> bool:
         """Whether the second half brought about as much as the first: nothing has been learned quickly."""

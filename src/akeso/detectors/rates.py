@@ -83,6 +83,8 @@ class LearningRateTooHigh(Detector):
         if not stand.suffers(self.remaining) and not longest >= 2.0 * self.update:
             return
         overshot = rise >= self.jump and (longest >= self.update / 10 or not math.isfinite(longest))
+        # A loss that nobody knows, a reward perhaps, has no start worth measuring by: it must still be up there.
+        overshot = overshot and (math.isfinite(stand.baseline) or stand.diverged)
         if not long_steps and not overshot:
             return
         if not overshot and stand.coming_down(self.wait):
@@ -146,8 +148,8 @@ class LearningRateTooHigh(Detector):
         loss = history.series("loss").finite()
         if len(loss) < 5 or not math.isfinite(stand.first):
             return 0.0, 0
-        if 0.1 < float(np.mean(loss.values < 0)) < 0.9:
-            # Rewards, likelihoods and critics change their sign: their start is no measure of anything.
+        if stand.first < 0 or 0.1 < float(np.mean(loss.values < 0)) < 0.9:
+            # Rewards, likelihoods and critics have any sign: their start is no measure of anything.
             return 0.0, 0
         unit = max(abs(stand.first), stand.baseline if math.isfinite(stand.baseline) else 0.0, 1e-12)
         smooth = loss.values

@@ -82,7 +82,7 @@ class BatchReader:
         self._loss_name = call.name
         self._kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
-        self._weights = call.class_weight.tolist() if call.class_weight is not None else []
+        self._weights = call.class_weight.reshape(-1).tolist() if call.class_weight is not None else []
         for name, value in facts_of(call, given).items():
             known = self._record.history.facts
             if name == "target_kind":

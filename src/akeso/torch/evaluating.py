@@ -65,13 +65,14 @@ class Evaluations:
         self._off = max(self._off - 1, 0)
         return self._off == 0 and not (self._phase is not None and self._phase.unscored)
 
-    def open(self, step: int) -> None:
-        """A phase begins, after ``step`` finished steps."""
+    def open(self, step: int, *, announced: bool = False) -> None:
+        """A phase begins, after ``step`` finished steps; ``announced`` by a switch to evaluation mode."""
         if self._phase is None:
             if self._too_often(step):
                 return
             self._phases += 1
             self._phase = Phase(max(step - 1, 0))
+        self._phase.announced |= announced
         if self.passes is not None and (not self.passes.open or self.passes.reading):
             self.passes.begin(reading=False)
 

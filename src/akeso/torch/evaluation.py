@@ -98,6 +98,7 @@ class Phase:
 
     def __init__(self, step: int) -> None:
         self.step = step
+        self.announced = False  # by a model that was put into evaluation mode
         self.groups: list[Group] = []
         self._current: Group | None = None
         self._compared = False  # whether this batch has been counted: a second count is of something else
@@ -111,7 +112,7 @@ class Phase:
         Batches with marks are kept apart until those have arrived from the device; the others go with the
         last one of the same loader.
         """
-        gradients = torch.is_grad_enabled()
+        gradients = tensor.requires_grad
         same = (one for one in reversed(self.groups) if (one.loader, one.gradients) == (loader, gradients))
         group = next(same, None)
         if group is None or marks is not None:
@@ -127,9 +128,9 @@ class Phase:
 
     @property
     def unscored(self) -> bool:
-        """Whether a model in evaluation mode has answered and nothing has been made of it yet."""
+        """Whether a model put into evaluation mode for it has answered and nothing has been made of that yet."""
         group = self._current
-        if group is None or group.training_mode:
+        if not self.announced or group is None or group.training_mode:
             return False
         return not (group.losses or group.counted or group.scored)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import torch
@@ -51,10 +50,6 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     out["input_std"] = math.sqrt(max(delivery["input_var"], 0.0))
     if "input_constant" in delivery:
         out["input_constant"] = delivery["input_constant"]
-    marks = delivery.get("marks") or []
-    if len(marks) > 7:
-        times = Counter(map(_rounded, marks))
-        out["input_repeated"] = sum(count for count in times.values() if count > 1) / len(marks)
     spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
     if spreads:
         out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]

@@ -62,7 +62,7 @@ class LossCall:
     reduction: str = "mean"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     ignore_index: int = -100
-    class_weight: torch.Tensor | None = None
+    class_weight: torch.Tensor | None = None  # of every class; under a binary loss of the positive answers
 
 
 def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
@@ -82,6 +82,10 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
             arguments[key] = True
         elif extra is not None:
             arguments[key] = extra
+    if name == "binary_cross_entropy_with_logits":
+        weight = kwargs.get("pos_weight")
+    elif name not in ("cross_entropy", "nll_loss"):
+        weight = None
     return LossCall(
         name,
         prediction.detach(),
@@ -90,7 +94,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
         str(reduction),
         arguments,
         int(kwargs.get("ignore_index", -100)),
-        weight if isinstance(weight, torch.Tensor) and name in ("cross_entropy", "nll_loss") else None,
+        weight.detach() if isinstance(weight, torch.Tensor) else None,
     )
 
 

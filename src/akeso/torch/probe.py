@@ -391,7 +391,7 @@ class Probe(Listener):
         if not training:
             self.calm = False
             self._evaluated_since = True
-            self._evaluations.open(self.step)
+            self._evaluations.open(self.step, announced=True)
         elif self._evaluations.running and not self._evaluations.inside:
             self._end_evaluation(by_backward=False)
             self._resume()

@@ -275,7 +275,10 @@ class TargetAccount:
         if loss in _PROBABILITY_LOSSES:
             if any(mean < 0 or mean > 1 for mean in means):
                 return None
-            return sum(_entropy(mean) for mean in means) / len(means)
+            heavy = list(weights) if len(weights) == len(means) else list(weights)[:1] * len(means)
+            return sum(
+                _entropy(*pair) for pair in zip(means, heavy or [1.0] * len(means), strict=True)
+            ) / len(means)
         if loss == "mse_loss":
             return sum(
                 max(q / self._rows - m * m, 0.0) for q, m in zip(self._squares, means, strict=True)
@@ -289,5 +292,7 @@ class TargetAccount:
         return None
 
 
-def _entropy(share: float) -> float:
-    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+def _entropy(share: float, weight: float = 1.0) -> float:
+    """What the best constant answer to a yes-or-no question loses, positive answers weighing so much."""
+    parts = (weight * share, 1 - share)
+    return -sum(part * math.log(part / sum(parts)) for part in parts if part > 0)
