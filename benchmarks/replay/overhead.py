@@ -66,19 +66,19 @@ def measure(name: str, device: str, blocks: int) -> dict[str, Any]:
         found.append(_block(arms, perf_counter if device == "cuda" else process_time))
     infos = snapshot.found(home / "s")
     arms["snapshots"].close()
-    more, loading = _resuming(name, device, home)
-    shutil.rmtree(home, ignore_errors=True)
     recorded = [block["recorded"] / block["plain"] - 1 for block in found]
-    return {
+    # Put together before anything is resumed: that sets the variables of this frame back as well.
+    costs = {
         "recording": statistics.median(recorded),
         "recording least": min(recorded),
         "recording most": max(recorded),
         "snapshots": statistics.median(block["snapshots"] / block["recorded"] - 1 for block in found),
         "step ms": 1000 * statistics.median(block["plain"] for block in found) / BLOCK,
         "real snapshot bytes": infos[-1].bytes if infos else 0,
-        "resuming ms": 1000 * more,
-        "loading ms": 1000 * loading,
     }
+    more, loading = _resuming(name, device, home)
+    shutil.rmtree(home, ignore_errors=True)
+    return {**costs, "resuming ms": 1000 * more, "loading ms": 1000 * loading}
 
 
 def _resuming(name: str, device: str, home: Path, turns: int = 5) -> tuple[float, float]:
