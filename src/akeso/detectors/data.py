@@ -11,8 +11,8 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.rates import travel
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
+from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
 from akeso.history import History
 

@@ -1,0 +1,120 @@
+"""How long the steps of a run are, how far they get, and whether they lost what was learnt."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors.standing import Standing
+from akeso.history import Floats, History, Series
+
+
+def rate(history: History) -> float:
+    """The largest learning rate that was used; ``nan`` when none was seen."""
+    peaks = [float(np.max(series.values)) for series in rates(history) if series]
+    return max(peaks) if peaks else math.nan
+
+
+def last_rate(history: History) -> float:
+    """The largest learning rate at the end; ``nan`` when none was seen."""
+    ends = [float(series.values[-1]) for series in rates(history) if series]
+    return max(ends) if ends else math.nan
+
+
+def rate_at(history: History, step: int) -> float:
+    """The largest learning rate at a step; ``nan`` when none was seen until then."""
+    known = [series.values[series.steps <= step] for series in rates(history)]
+    return max((float(values[-1]) for values in known if len(values)), default=math.nan)
+
+
+def rates(history: History) -> list[Series]:
+    """The learning rate of each optimizer, over the steps."""
+    return [history.series("lr", scope).finite() for scope in history.scopes("lr")]
+
+
+def longest_update(history: History) -> tuple[float, int]:
+    """The largest typical relative change per step in any part of the run, and where that part starts."""
+    start, end = network.extent(history)
+    edges = np.unique(np.linspace(start, end + 1, 6).astype(int))
+    best, where = math.nan, start
+    parts = [network.Window(start, start + 10)]
+    parts += [network.Window(int(low), int(high) - 1) for low, high in itertools.pairwise(edges)]
+    for part in parts:
+        found = network.updates(history, part)
+        if len(found) and not float(np.median(found)) <= best:
+            best, where = float(np.median(found)), part.start
+    return best, where
+
+
+def travel(history: History, stand: Standing) -> float:
+    """How far the fastest matrices can get in the whole run, in units of their own size."""
+    start, _ = network.extent(history)
+    ways = []
+    for weight in network.weights(history):
+        changes = history.series("update_ratio", weight.name).finite()
+        if changes:
+            # Sampling is uneven: each reading stands for the steps up to the next one.
+            spans = np.diff(np.append(changes.steps, start + stand.length))
+            ways.append(float(np.sum(changes.values * np.maximum(spans, 0))))
+    return float(np.quantile(ways, 0.9)) if ways else math.nan
+
+
+def at_rest(history: History) -> bool:
+    """Whether validation gives the very same loss again and again: the weights no longer move."""
+    values = history.series("val_loss").finite().values
+    late = values[len(values) // 2 :]
+    if len(values) < 6 or not float(np.median(np.abs(late))) > 0:
+        return False
+    return bool(np.max(np.abs(np.diff(late))) < 1e-5 * float(np.median(np.abs(late))))
+
+
+@dataclass(frozen=True, slots=True)
+class Relapse:
+    """A loss that was much lower once: how low, since when it is higher, and by how much of a constant's loss."""
+
+    best: float
+    since: int
+    share: float
+
+
+def relapse(history: History, stand: Standing, learned: float, lost: float) -> Relapse | None:
+    """Whether the run had learnt and lost it again, for good and far beyond the noise of its loss.
+
+    ``learned`` is the share of a constant prediction's loss below which it must have been, ``lost`` the share
+    of it by which it must have gone up again.
+    """
+    loss = history.series("loss").finite()
+    parts = curves.block_means(loss.values, 12)
+    if len(loss) < 60 or len(parts) < 12 or not stand.baseline > 0 or stand.adversarial:
+        return None
+    several = int(history.facts.get("loss_terms") or 1) > 1 or history.facts.get("task") == "autoencoder"
+    if several or float(loss.values.min()) < 0:
+        return None  # terms may be weighted anew as the run goes; rewards have no floor
+    at = int(np.argmin(parts[:8]))
+    best, late = float(parts[at]), parts[8:]
+    error = stand.noise / math.sqrt(len(loss) / len(parts))
+    up = float(np.median(late)) - best
+    if best > learned * stand.baseline or up < max(lost * stand.baseline, 0.5 * best, 6.0 * error):
+        return None
+    if float(late.min()) < best + 0.5 * up or stand.recent.falls:
+        return None
+    begin = at * len(loss) // len(parts)
+    if _leaps(loss.values[begin:], up):
+        return None  # from one step to the next: other data or another task, not the steps
+    since = int(loss.steps[(at + 1) * len(loss) // len(parts)])
+    then, now = rate_at(history, since), last_rate(history)
+    if now > 1.5 * then and not stand.remaining_loss >= 1.0:
+        return None  # a schedule that is just now at its height
+    return Relapse(best, since, up / stand.baseline)
+
+
+def _leaps(values: Floats, far: float, beside: int = 20) -> bool:
+    """Whether a curve goes most of that far up at a single step, from one level to another."""
+    windows = np.lib.stride_tricks.sliding_window_view(values, beside)
+    before, after = windows[:-beside], windows[beside:]
+    rise = np.min(after, axis=1) - np.max(before, axis=1)
+    return bool(len(rise) and float(rise.max()) > 0.6 * far)
