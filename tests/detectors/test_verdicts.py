@@ -279,3 +279,24 @@ def test_a_weak_signal_is_no_missing_one() -> None:
     assert not {"unlearnable-labels", "slow-convergence"} & {
         d.problem for d in examine(weak.history()).diagnoses if d.severity != "info"
     }
+
+
+def test_the_more_classes_the_surer_that_squared_errors_do_not_teach_them() -> None:
+    def confidence(classes: int) -> float:
+        facts = {"loss": "mse_loss", "target_kind": "one-hot", "classes": classes}
+        run = {"target_min": 0.0, "target_max": 1.0}
+        sketch = Sketch(loss=flat(0.09), baseline=0.09, accuracy=flat(1 / classes), facts=facts, run=run)
+        found = {d.problem: d.confidence for d in examine(sketch.history()).diagnoses}
+        return found["improper-loss"]
+
+    known = [confidence(classes) for classes in (3, 9, 10, 100, 100_000)]
+    assert known == sorted(known)
+    assert known[2] - known[1] < 0.01
+    assert 0.5 < known[0] and known[-1] <= 0.7
+
+
+def test_validation_that_is_a_little_but_surely_better_than_guessing_has_found_a_signal() -> None:
+    memorises = Sketch(loss=falling(2.3, 0.05), validation=flat(2.4), update=lambda i: 5e-3)
+    sizes = {"val_size": 10_000}
+    assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.1))) == "unlearnable-labels"
+    assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.13))) != "unlearnable-labels"

@@ -100,24 +100,20 @@ class AbnormalData(Detector):
             return
         start, _ = network.extent(history)
         words = " and ".join(text for text, _, _ in findings)
-        excess = max(strength for _, _, strength in findings)
+        off_scale = any("input_constant" not in figures for _, figures, _ in findings)
         yield Symptom(
             self.name,
             "error" if stand.suffers(self.remaining) else "warning",
-            min(0.95, 0.6 + 0.15 * math.log10(max(1.0, excess)) + (0.1 if stand.suffers(0.9) else 0.0)),
+            min(0.95, 0.6 + 0.15 * decades + (0.1 if stand.suffers(0.9) else 0.0)),
             start,
             "",
             {
                 **{key: value for _, figures, _ in findings for key, value in figures.items()},
                 **stand.evidence(),
             },
-            f"The data is {'out of scale' if self._scale(findings) else 'not as it should be'}: {words}; "
+            f"The data is {'out of scale' if off_scale else 'not as it should be'}: {words}; "
             "the training suffers from it.",
         )
-
-    @staticmethod
-    def _scale(findings: list[tuple[str, dict[str, Any], float]]) -> bool:
-        return any(not {"input_constant"} & set(figures) for _, figures, _ in findings)
 
     def _sorted(self, history: History, stand: Standing) -> Symptom:
         start, _ = network.extent(history)
@@ -317,8 +313,6 @@ class UnlearnableLabels(Detector):
             size = history.facts.get("val_size")
             count = size if isinstance(size, int) and size > 0 else 100
             luck = 3.0 * math.sqrt(stand.chance * (1.0 - stand.chance) / count)
-            # Among many classes, always naming the largest is a little better than chance.
-            luck += 0.4 * stand.chance if stand.chance <= 0.2 else 0.0
             gain = curves.median(curves.tail(correct.values, 0.35, 2)) - stand.chance - luck
         if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
             even = stand.chance * max(2, int(history.facts.get("classes") or 2)) <= 1.5

@@ -336,7 +336,7 @@ class ImproperLoss(Detector):
             return (
                 f"`{known.loss}` on one-hot targets has hardly any gradient far from the answer.",
                 # The more classes, the smaller the share of a squared error that the right one has.
-                0.55 if known.units < 10 else 0.65,
+                min(0.7, 0.5 + 0.1 * math.log10(known.units)),
                 False,
             )
         return None
