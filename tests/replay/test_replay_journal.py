@@ -14,7 +14,7 @@ def _written(folder: Path, steps: int = 5) -> bytes:
     journal = ReplayJournal(folder)
     journal.append("begin", {"seed": 0})
     for step in range(1, steps + 1):
-        journal.step(StepRecord(step, 0, step, samples=f"s{step}", loss=f"l{step}"))
+        journal.steps([StepRecord(step, 0, step, samples=f"s{step}", loss=f"l{step}")])
     journal.close()
     return (folder / FILE).read_bytes()
 
@@ -61,7 +61,7 @@ def test_a_torn_journal_goes_on_and_steps_run_again_replace_the_old(tmp_path: Pa
     (tmp_path / FILE).write_bytes(whole[:-4])
     journal = ReplayJournal(tmp_path)
     assert journal.found.torn
-    journal.step(StepRecord(4, 0, 4, loss="other"))
+    journal.steps([StepRecord(4, 0, 4, loss="other")])
     journal.close()
     found = read(tmp_path)
     assert found.broken_at is None

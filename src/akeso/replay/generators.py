@@ -8,6 +8,7 @@ are found by looking through the objects of a program, or registered by name.
 from __future__ import annotations
 
 import random
+import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -20,6 +21,8 @@ from akeso.replay import digests
 from akeso.replay.keys import key, mix
 
 Private: TypeAlias = np.random.Generator | np.random.RandomState | random.Random | torch.Generator
+_WORD = torch.empty((), dtype=torch.int64)
+_MASK = (1 << 64) - 1
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
@@ -76,12 +79,10 @@ def sounding() -> str:
     Ten times cheaper than :func:`digest`, and it moves the generators: for places where they are seeded anew
     right afterwards, or where every run draws alike.
     """
-    word = torch.randint(1 << 62, (), dtype=torch.int64).item()
-    drawn = f"{random.getrandbits(64)} {np.random.random_sample()!r} {word}"
+    data = struct.pack(">QdQ", random.getrandbits(64), np.random.random_sample(), _WORD.random_().item())
     # A CUDA generator lives on the host: its seed and offset are read without touching the device.
     for generator in cuda_generators():
-        drawn += f" {generator.initial_seed()} {generator.get_offset()}"
-    data = drawn.encode()
+        data += struct.pack(">QQ", generator.initial_seed() & _MASK, generator.get_offset())
     return f"{zlib.crc32(data, 1) << 32 | zlib.crc32(data):016x}"
 
 

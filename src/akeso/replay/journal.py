@@ -12,7 +12,7 @@ Kinds of line (field ``k``): ``begin`` (seed, fingerprint), ``step`` (a :class:`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -150,23 +150,29 @@ class ReplayJournal:
 
     def append(self, kind: str, body: Mapping[str, Any]) -> None:
         """Write one line. A full disk is remembered in ``trouble``; it never stops the training."""
-        if self.trouble is not None:
+        self._write([{"k": kind, **body}])
+
+    def steps(self, records: Iterable[StepRecord]) -> None:
+        """Write the records of steps, all of them in one go."""
+        self._write([{"k": "step", **record.line()} for record in records])
+
+    def _write(self, bodies: list[dict[str, Any]]) -> None:
+        if self.trouble is not None or not bodies:
             return
-        start = self._encode({"k": kind, **body})[:-1]
-        chain = _link(self._chain, start)
-        line = start + b',"h":"' + chain.encode() + b'"}\n'
+        lines, chain = [], self._chain
+        for body in bodies:
+            start = self._encode(body)[:-1]
+            chain = _link(chain, start)
+            lines.append(start + b',"h":"' + chain.encode() + b'"}\n')
+        data = b"".join(lines)
         try:
-            written = os.write(self._file, line)
-            if written != len(line):
-                raise OSError(f"only {written} of {len(line)} bytes could be written")
+            written = os.write(self._file, data)
+            if written != len(data):
+                raise OSError(f"only {written} of {len(data)} bytes could be written")
         except OSError as error:
             self.trouble = f"the journal {self.path} can no longer be written: {error}"
             return
         self._chain = chain
-
-    def step(self, record: StepRecord) -> None:
-        """Write the record of one step."""
-        self.append("step", record.line())
 
     def sync(self) -> None:
         """Ask the operating system to put the lines on the disk."""

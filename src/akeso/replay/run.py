@@ -192,8 +192,7 @@ class Run:
 
     @property
     def overhead(self) -> float:
-        """The share of the time since the run was made that akeso has spent itself, copying snapshots "
-        "included."""
+        """The share of the time since the run was made that akeso has spent, copying snapshots included."""
         return self._spent / max(perf_counter() - self._since, 1e-9)
 
     @property

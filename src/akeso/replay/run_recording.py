@@ -8,9 +8,8 @@ coincide.
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
@@ -20,74 +19,14 @@ import torch
 from akeso.replay import digests, generators
 from akeso.replay.digests import Digest
 from akeso.replay.journal import ReplayJournal, StepRecord
+from akeso.replay.run_losses import Courier, Loss, Page
 from akeso.replay.state_tracked import Tracked, TrackedModule, TrackedOptimizer
 
 _MOST = 1024
 _PATIENCE = 0.02
-"""Seconds for which records may wait to be written together: what a kill can cost of the journal."""
+"""Seconds for which records may wait to be written together: what a kill can cost of the journal.
 
-
-class _Loss:
-    """The bits of a loss, once those of its parts that are on a device have been fetched."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, values: Iterable[Any]) -> None:
-        self.parts: list[float | torch.Tensor] = []
-        for value in values:
-            if not isinstance(value, torch.Tensor):
-                self.parts.append(float(value))
-                continue
-            number = value.detach()
-            if number.numel() != 1:
-                number = number.double().sum()
-            # A copy: what is read later may have been written over by then.
-            self.parts.append(number.reshape(()).clone() if number.is_cuda else number.item())
-
-    def __str__(self) -> str:
-        return "".join(struct.pack(">d", float(part)).hex() for part in self.parts)
-
-
-class _Flight:
-    """Records whose losses are under way from a device: one copy for all of them, no waiting."""
-
-    def __init__(self, records: list[dict[str, Any]]) -> None:
-        self.records = records
-        self._seats: list[tuple[_Loss, int, torch.Tensor, int]] = []
-        self._event: torch.cuda.Event | None = None
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Loss, int, torch.Tensor]]] = {}
-        for record in records:
-            loss: _Loss = record["loss"]
-            for at, part in enumerate(loss.parts):
-                if isinstance(part, torch.Tensor):
-                    groups.setdefault((part.device, part.dtype), []).append((loss, at, part))
-        for (device, dtype), passengers in groups.items():
-            host = torch.empty(len(passengers), dtype=dtype, pin_memory=True)
-            host.copy_(torch.stack([part for _, _, part in passengers]), non_blocking=True)
-            self._seats += [(loss, at, host, seat) for seat, (loss, at, _) in enumerate(passengers)]
-            self._event = torch.cuda.Event()
-            self._event.record(torch.cuda.current_stream(device))
-
-    @property
-    def waits(self) -> bool:
-        """Whether anything is under way."""
-        return self._event is not None
-
-    def land(self) -> list[dict[str, Any]]:
-        """Return the records with their losses in place."""
-        if self._event is not None:
-            self._event.synchronize()
-        for loss, at, host, seat in self._seats:
-            loss.parts[at] = host[seat].item()
-        return self.records
-
-
-def _numbers(loss: Any) -> list[Any]:
-    if loss is None:
-        return []
-    if isinstance(loss, Mapping):
-        return list(loss.values())
-    return list(loss) if isinstance(loss, list | tuple) else [loss]
+Twice as long where losses have to come from a device: those of one portion are read when the next one leaves."""
 
 
 class Recorder:
@@ -98,7 +37,8 @@ class Recorder:
         self._expected = expected
         self._budget = budget
         self._waiting: list[dict[str, Any]] = []
-        self._flight: _Flight | None = None
+        self._courier = Courier()
+        self._away: tuple[list[dict[str, Any]], list[Page]] = ([], [])
         self._written = perf_counter()
         self._gradient: list[Digest] = []
         self._cost = 0.0
@@ -150,13 +90,13 @@ class Recorder:
             "samples": samples,
             "generators": generators.sounding(),
         }
-        fields["loss"] = _Loss(_numbers(loss))
+        fields["loss"] = self._courier.take(loss)
         if self.full:
             self._everything(fields, tracked)
             self._cost += perf_counter() - start
             self._adapt()
         self._waiting.append(fields)
-        if self.full or start - self._written > _PATIENCE:
+        if self.full or self._courier.full or start - self._written > _PATIENCE:
             self.flush(wait=False)
 
     def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
@@ -199,33 +139,35 @@ class Recorder:
     def flush(self, *, wait: bool = True) -> None:
         """Write the records that are waiting; unless told to ``wait``, those with losses on a device next time."""
         self._written = perf_counter()
-        if self._flight is not None:
-            self._put_down(self._flight.land())
-            self._flight = None
-        flight, self._waiting = _Flight(self._waiting), []
-        if flight.waits and not wait:
-            self._flight = flight
-        else:
-            self._put_down(flight.land())
+        self._land()
+        self._away, self._waiting = (self._waiting, self._courier.leave()), []
+        if wait or not self._away[1]:
+            self._land()
 
-    def _put_down(self, records: list[dict[str, Any]]) -> None:
-        for fields in records:
-            fields["samples"] = _sample_digest(fields["samples"])
-            self._write(StepRecord(**{name: _resolved(value) for name, value in fields.items()}))
-
-    def _write(self, record: StepRecord) -> None:
+    def _land(self) -> None:
+        (waiting, pages), self._away = self._away, ([], [])
+        for page in pages:
+            page.land()
+        records = [_record(fields) for fields in waiting]
+        self._courier.back(pages)
         if self._journal is not None:
-            self._journal.step(record)
+            self._journal.steps(records)
         if self.records is not None:
-            self.records.append(record)
+            self.records += records
+        if self._expected:
+            for record in records:
+                self._compare(record)
+
+    def _compare(self, record: StepRecord) -> None:
         known = self._expected.pop(record.step, None)
-        if known is not None:
-            self.compared.append(record.step)
-            found = known.differences(record)
-            if found:
-                self.mismatches.append((known, record, found))
-                if self._journal is not None:
-                    self._journal.append("mismatch", {"step": record.step, "in": list(found)})
+        if known is None:
+            return
+        self.compared.append(record.step)
+        found = known.differences(record)
+        if found:
+            self.mismatches.append((known, record, found))
+            if self._journal is not None:
+                self._journal.append("mismatch", {"step": record.step, "in": list(found)})
 
     def largest_drift(self) -> float:
         """Return the largest relative difference of a loss between the steps compared and found different."""
@@ -237,6 +179,11 @@ class Recorder:
         return worst
 
 
+def _record(fields: dict[str, Any]) -> StepRecord:
+    fields["samples"] = _sample_digest(fields["samples"])
+    return StepRecord(**{name: _resolved(value) for name, value in fields.items()})
+
+
 def _sample_digest(samples: list[Any]) -> str:
     if not samples or isinstance(samples[0], int):
         return digests.of_numbers(np.array(samples, dtype=np.int64))
@@ -246,4 +193,4 @@ def _sample_digest(samples: list[Any]) -> str:
 def _resolved(value: Any) -> Any:
     if isinstance(value, tuple):
         return "".join(str(part) for part in value)
-    return str(value) if isinstance(value, Digest | _Loss) else value
+    return str(value) if isinstance(value, Digest | Loss) else value

@@ -1,5 +1,4 @@
-"""The iterators a user loops over. Each step of theirs is a boundary, at which a run can be taken up or "
-"left."""
+"""The iterators a user loops over. Each step of theirs is a boundary: a run can be taken up or left there."""
 
 from __future__ import annotations
 
