@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 Step = Callable[[], Any]
+Parts = tuple[nn.Module, torch.optim.Optimizer, Step]
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,22 @@ class Training:
     """A training whose step is timed."""
 
     name: str
-    build: Callable[[torch.device], tuple[nn.Module, torch.optim.Optimizer, Step]]
+    build: Callable[[torch.device], Parts]
     limit: float
     block: int  # steps in one timed block
     together: int = 10  # blocks judged together, so that they hold several looks
 
 
-def _tiny_mlp(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+def _stepped(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], torch.Tensor]) -> Parts:
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return model, optimizer, step
+
+
+def _tiny_mlp(device: torch.device) -> Parts:
     layers: list[nn.Module] = [nn.Linear(2, 5), nn.ReLU()]
     for _ in range(8):
         layers += [nn.Linear(5, 5), nn.ReLU()]
@@ -33,12 +43,7 @@ def _tiny_mlp(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, S
     x = torch.randn(128, 2, device=device)
     y = (x.norm(dim=1, keepdim=True) > 1).float()
 
-    def step() -> None:
-        optimizer.zero_grad()
-        F.binary_cross_entropy_with_logits(model(x), y).backward()
-        optimizer.step()
-
-    return model, optimizer, step
+    return _stepped(model, optimizer, lambda: F.binary_cross_entropy_with_logits(model(x), y))
 
 
 def _images(count: int, channels: int, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,7 +57,7 @@ def _images(count: int, channels: int, size: int, device: torch.device) -> tuple
     return x, torch.randint(0, 10, (count,), device=device)
 
 
-def _lenet(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+def _lenet(device: torch.device) -> Parts:
     model = nn.Sequential(
         nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
@@ -60,12 +65,7 @@ def _lenet(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     x, y = _images(64, 1, 28, device)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return model, optimizer, step
+    return _stepped(model, optimizer, lambda: F.cross_entropy(model(x), y))
 
 
 class _Reader(nn.Module):
@@ -79,21 +79,16 @@ class _Reader(nn.Module):
         return self.head(self.lstm(self.embed(tokens))[0][:, -1])
 
 
-def _lstm(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+def _lstm(device: torch.device) -> Parts:
     model = _Reader().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x = torch.randint(0, 5000, (32, 60), device=device)
     y = torch.randint(0, 2, (32,), device=device)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return model, optimizer, step
+    return _stepped(model, optimizer, lambda: F.cross_entropy(model(x), y))
 
 
-def _resnet_like(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+def _resnet_like(device: torch.device) -> Parts:
     layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()]
     width = 64
     for stage in range(4):
@@ -106,12 +101,7 @@ def _resnet_like(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     x, y = _images(256, 3, 32, device)
 
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return model, optimizer, step
+    return _stepped(model, optimizer, lambda: F.cross_entropy(model(x), y))
 
 
 class _Block(nn.Module):
@@ -151,20 +141,17 @@ class _Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
-def _gpt(device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Step]:
+def _gpt(device: torch.device) -> Parts:
     model = _Gpt().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     tokens = torch.randint(0, 50304, (32, 1025), device=device)
 
-    def step() -> None:
-        optimizer.zero_grad()
+    def loss() -> torch.Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16):
             scores = model(tokens[:, :-1])
-            loss = F.cross_entropy(scores.reshape(-1, scores.shape[-1]), tokens[:, 1:].reshape(-1))
-        loss.backward()
-        optimizer.step()
+            return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), tokens[:, 1:].reshape(-1))
 
-    return model, optimizer, step
+    return _stepped(model, optimizer, loss)
 
 
 CPU = (

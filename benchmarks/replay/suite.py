@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from akeso.replay import snapshot
@@ -82,7 +81,7 @@ def _killed(
     home: Path,
 ) -> dict[str, Any]:
     """Kill chains of lives until there have been so many kills; every chain has to end in the reference."""
-    done, chains, equal, differing, seconds = 0, 0, 0, 0, []
+    done, chains, equal, differing = 0, 0, 0, 0
     wanted = _journal(home / "a")
     while done < kills:
         folder = home / f"k{chains}"
@@ -92,9 +91,7 @@ def _killed(
             # A kill comes within a few steps of where the last life was taken up, at any moment of a step.
             at = standing + draw.randint(1, 2 * EVERY + 2)
             killing = Killing(at, draw.choice((0.0, draw.uniform(0, 0.03)))) if done < kills else None
-            start = perf_counter()
             ending = lives.run(lambda: once(str(folder), killing=killing))  # noqa: B023
-            seconds.append(perf_counter() - start)
             if ending.signal == 9:
                 done += 1
                 continue
