@@ -116,7 +116,7 @@ class MissingZeroGrad(Detector):
             "",
             {
                 "steps_with_old_gradients": seen,
-                "grad_norm_growth": float(f"{growth:.3g}"),
+                "grad_norm_growth": curves.rounded(growth),
                 **stand.evidence(),
             },
             "Gradients are never cleared: every step adds the gradients of all earlier ones.",

@@ -138,3 +138,8 @@ def first_step_where(series: Series, holds: Floats) -> int:
     breaks = np.flatnonzero(~mask)
     start = int(breaks[-1]) + 1 if len(breaks) else 0
     return int(series.steps[start])
+
+
+def rounded(value: float) -> float | None:
+    """A figure to show: three digits, or nothing where it is not known."""
+    return float(f"{value:.3g}") if math.isfinite(value) else None

@@ -158,17 +158,17 @@ class AbnormalData(Detector):
         mean, std = _early_median(history, "input_mean"), _early_median(history, "input_std")
         size = math.hypot(mean, std)
         if size > self.large:
-            figures = {"input_mean": float(f"{mean:.3g}"), "input_std": float(f"{std:.3g}")}
+            figures = {"input_mean": curves.rounded(mean), "input_std": curves.rounded(std)}
             yield f"inputs have a typical size of {size:.3g}", figures, size / self.large
         elif 0 < size < self.small:
             yield (
                 f"inputs have a typical size of {size:.2g}",
-                {"input_size": float(f"{size:.3g}")},
+                {"input_size": curves.rounded(size)},
                 self.small / size,
             )
         spread = _early_median(history, "input_scale_spread")
         if spread > self.spread:
-            figures = {"input_scale_spread": float(f"{spread:.3g}")}
+            figures = {"input_scale_spread": curves.rounded(spread)}
             yield (
                 f"one feature is {spread:.2g} times as large as the typical one",
                 figures,
@@ -177,7 +177,7 @@ class AbnormalData(Detector):
         seen = history.series("input_outlier").finite().values[:20]
         outlier = float(seen.max()) if len(seen) else math.nan
         if outlier > self.outlier and not spread > self.spread and not size > self.large:
-            figures = {"input_outlier": float(f"{outlier:.3g}")}
+            figures = {"input_outlier": curves.rounded(outlier)}
             yield (
                 f"there are outliers {outlier:.2g} interquartile ranges off",
                 figures,
@@ -197,7 +197,7 @@ class AbnormalData(Detector):
             return
         mean, std = _early_median(history, "target_mean"), _early_median(history, "target_std")
         size = math.hypot(mean, std)
-        figures = {"target_mean": float(f"{mean:.3g}"), "target_std": float(f"{std:.3g}")}
+        figures = {"target_mean": curves.rounded(mean), "target_std": curves.rounded(std)}
         if size > self.target_large:
             yield f"targets have a typical size of {size:.3g}", figures, size / self.target_large
         elif 0 < size < self.target_small:
@@ -300,7 +300,7 @@ class UnlearnableLabels(Detector):
             0.75 if known else 0.6,
             step,
             "",
-            {"whole_run_over_weight": float(f"{way:.3g}"), **evidence, **stand.evidence()},
+            {"whole_run_over_weight": curves.rounded(way), **evidence, **stand.evidence()},
             sentence,
         )
 

@@ -98,11 +98,13 @@ class VanishingGradient(Detector):
             start if from_start else network.recent(history, 0.5).start,
             here.first or (sites[-1] if sites else ""),
             {
-                "gradient_first_over_last": _rounded(here.ratio),
-                "per_layer": _rounded(here.per_layer),
-                "gradient_times_weight_over_loss": _rounded(moved),
+                "gradient_first_over_last": curves.rounded(here.ratio),
+                "per_layer": curves.rounded(here.per_layer),
+                "gradient_times_weight_over_loss": curves.rounded(moved),
                 "layers": here.layers,
-                "variation_between_samples_in_last_layer": _rounded(float(variation[-1])) if sites else None,
+                "variation_between_samples_in_last_layer": curves.rounded(float(variation[-1]))
+                if sites
+                else None,
                 **stand.evidence(),
             },
             self._sentence(here if here.ratio < self.ratio else then, moved, backward, sites, variation),
@@ -195,8 +197,8 @@ class ExplodingGradient(Detector):
                 start,
                 then.first,
                 {
-                    "gradient_first_over_last": _rounded(then.ratio),
-                    "gradient_times_weight_over_loss": _rounded(strength),
+                    "gradient_first_over_last": curves.rounded(then.ratio),
+                    "gradient_times_weight_over_loss": curves.rounded(strength),
                     **stand.evidence(),
                 },
                 "The gradient explodes from the first step on: a change of the weights by one part "
@@ -228,7 +230,11 @@ class ExplodingGradient(Detector):
             0.7,
             step,
             "",
-            {"grad_norm_start": _rounded(before), "grad_norm_peak": _rounded(peak), **stand.evidence()},
+            {
+                "grad_norm_start": curves.rounded(before),
+                "grad_norm_peak": curves.rounded(peak),
+                **stand.evidence(),
+            },
             f"The gradient norm grew from {before:.2g} to {peak:.2g} and the loss went with it.",
         )
 
@@ -240,7 +246,3 @@ def _decades(limit: float, value: float) -> float:
 
 def _sites(history: History) -> list[str]:
     return history.scopes("act_sample_std")
-
-
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.3g}") if math.isfinite(value) else None

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import network
+from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import standing
 from akeso.diagnosis import Symptom
@@ -71,9 +71,9 @@ class PoorInitialisation(Detector):
             start,
             worst.layer,
             {
-                "init_std_times_sqrt_inputs": float(f"{middle:.3g}"),
-                "init_std": float(f"{worst.init_std:.3g}"),
-                "init_mean": float(f"{worst.init_mean:.3g}"),
+                "init_std_times_sqrt_inputs": curves.rounded(middle),
+                "init_std": curves.rounded(worst.init_std),
+                "init_mean": curves.rounded(worst.init_mean),
                 "constant_matrices": int(alike.sum()),
                 **stand.evidence(),
             },

@@ -65,10 +65,10 @@ class OscillatingLoss(Detector):
             start,
             "",
             {
-                "swing_over_level": float(f"{swing / level:.3g}"),
-                "swing_over_batch_noise": float(f"{swing / by_chance:.3g}"),
+                "swing_over_level": curves.rounded(swing / level),
+                "swing_over_batch_noise": curves.rounded(swing / by_chance),
                 "steps_worse_than_constant": round(wasted, 3),
-                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
+                "update_over_weight": curves.rounded(longest),
                 **stand.evidence(),
             },
             f"The loss swings by {swing / level:.0%} of its level without settling; {wasted:.0%} of "
@@ -97,7 +97,7 @@ class OscillatingLoss(Detector):
             {
                 "val_accuracy_least": round(float(late.min()), 4),
                 "val_accuracy_most": round(float(late.max()), 4),
-                "jump_over_sampling_error": float(f"{flutter / sampling:.3g}"),
+                "jump_over_sampling_error": curves.rounded(flutter / sampling),
                 **stand.evidence(),
             },
             f"Training does not settle: validation accuracy jumps between {late.min():.1%} and {late.max():.1%} from "
@@ -147,8 +147,8 @@ class SlowConvergence(Detector):
             start,
             "",
             {
-                "left_of_constant_prediction": float(f"{stand.remaining:.3g}"),
-                "whole_run_over_weight": float(f"{way:.3g}") if math.isfinite(way) else None,
+                "left_of_constant_prediction": curves.rounded(stand.remaining),
+                "whole_run_over_weight": curves.rounded(way),
                 **stand.evidence(),
             },
             f"Training gets nowhere: after {stand.steps} steps "
@@ -221,7 +221,7 @@ class ConstantPrediction(Detector):
             self._since(history, flat),
             "",
             {
-                "variation_over_samples": float(f"{between / scale:.3g}") if math.isfinite(between) else None,
+                "variation_over_samples": curves.rounded(between / scale),
                 "prediction_top_share": round(said, 4) if math.isfinite(said) else None,
                 **stand.evidence(),
             },

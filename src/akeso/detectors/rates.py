@@ -70,9 +70,9 @@ class LearningRateTooHigh(Detector):
             since if long_steps else risen,
             "",
             {
-                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
-                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
-                "loss_rise_over_start": float(f"{rise:.3g}"),
+                "update_over_weight": curves.rounded(longest),
+                "learning_rate": curves.rounded(rate(history)),
+                "loss_rise_over_start": curves.rounded(rise),
                 **stand.evidence(),
             },
             "The learning rate is too high: "
@@ -93,9 +93,9 @@ class LearningRateTooHigh(Detector):
             "",
             {
                 "loss_best": float(f"{lost.best:.4g}"),
-                "lost_of_constant": float(f"{lost.share:.3g}"),
-                "update_over_weight": float(f"{longest:.3g}") if math.isfinite(longest) else None,
-                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                "lost_of_constant": curves.rounded(lost.share),
+                "update_over_weight": curves.rounded(longest),
+                "learning_rate": curves.rounded(rate(history)),
                 "momentum": momentum or None,
                 **stand.evidence(),
             },
@@ -170,7 +170,7 @@ class LearningRateTooLow(Detector):
                 self._gone_since(history, start),
                 "",
                 {
-                    "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
+                    "learning_rate": curves.rounded(rate(history)),
                     **stand.evidence(),
                 },
                 "The weights have come to rest"
@@ -185,11 +185,9 @@ class LearningRateTooLow(Detector):
             start,
             "",
             {
-                "whole_run_over_weight": float(f"{way:.3g}"),
-                "learning_rate": float(f"{rate(history):.3g}") if math.isfinite(rate(history)) else None,
-                "learning_rate_last": float(f"{last_rate(history):.3g}")
-                if math.isfinite(last_rate(history))
-                else None,
+                "whole_run_over_weight": curves.rounded(way),
+                "learning_rate": curves.rounded(rate(history)),
+                "learning_rate_last": curves.rounded(last_rate(history)),
                 **stand.evidence(),
             },
             f"The learning rate is too low: all {stand.length} steps together can change the weights by "
@@ -263,8 +261,8 @@ class OverRegularised(Detector):
             "",
             {
                 "weight_decay": decay,
-                "decay_over_gradient": float(f"{pull:.3g}") if math.isfinite(pull) else None,
-                "weights_kept": float(f"{kept:.3g}") if math.isfinite(kept) else None,
+                "decay_over_gradient": curves.rounded(pull),
+                "weights_kept": curves.rounded(kept),
                 "dropout": dropped or None,
                 **stand.evidence(),
             },

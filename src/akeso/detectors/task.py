@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
@@ -13,6 +13,8 @@ from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History
 
+#: What does not go together, how sure that is, and whether it is wrong in itself, whatever comes of it.
+Finding: TypeAlias = tuple[str, float, bool]
 _INF: Final = math.inf
 #: The values an output activation can give.
 REACH: Final[dict[str, tuple[float, float]]] = {
@@ -65,6 +67,14 @@ class Fit:
         }
         return {name: value for name, value in found.items() if value not in (None, "")}
 
+    def symptom(self, name: str, found: Finding, history: History, stand: Standing) -> Symptom:
+        """What was found, as an error where it is definite or the training suffers."""
+        sentence, confidence, definite = found
+        start, _ = network.extent(history)
+        severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
+        evidence = {**self.figures(), **stand.evidence()}
+        return Symptom(name, severity, confidence, start, "", evidence, sentence)
+
 
 def _pair(low: float, high: float) -> list[float] | None:
     return [float(f"{low:.3g}"), float(f"{high:.3g}")] if math.isfinite(low) and math.isfinite(high) else None
@@ -114,14 +124,8 @@ class ImproperOutputActivation(Detector):
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._values(known, stand)
-        if found is None:
-            return
-        sentence, confidence, definite = found
-        start, _ = network.extent(history)
-        severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
-        yield Symptom(
-            self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
-        )
+        if found is not None:
+            yield known.symptom(self.name, found, history, stand)
 
     def _harmed(self, stand: Standing, remaining: float) -> bool:
         """Judged by the loss: a cap on confidence costs loss before it costs accuracy."""
@@ -130,7 +134,7 @@ class ImproperOutputActivation(Detector):
             stand.diverged or (math.isfinite(left) and left >= remaining)
         )
 
-    def _classes(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _classes(self, known: Fit, stand: Standing) -> Finding | None:
         act = known.activation
         if known.loss == "kl_div" and known.high > self.tolerance:
             return "`kl_div` expects log-probabilities but is given values above 0.", 0.9, True
@@ -165,7 +169,7 @@ class ImproperOutputActivation(Detector):
             )
         return None
 
-    def _yes_or_no(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _yes_or_no(self, known: Fit, stand: Standing) -> Finding | None:
         act = known.activation
         if known.units == 1 and act == "softmax":
             return "A softmax over a single unit gives 1 whatever the input: use a sigmoid.", 0.97, True
@@ -189,7 +193,7 @@ class ImproperOutputActivation(Detector):
                 return "A softmax makes labels exclude each other that may hold together.", 0.75, False
         return None
 
-    def _values(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _values(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in _VALUE_LOSSES or known.activation not in REACH:
             return None
         low, high = REACH[known.activation]
@@ -234,16 +238,10 @@ class ImproperLoss(Detector):
             return
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
-        if found is None:
-            return
-        sentence, confidence, definite = found
-        start, _ = network.extent(history)
-        severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
-        yield Symptom(
-            self.name, severity, confidence, start, "", {**known.figures(), **stand.evidence()}, sentence
-        )
+        if found is not None:
+            yield known.symptom(self.name, found, history, stand)
 
-    def _sign(self, history: History, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _sign(self, history: History, known: Fit, stand: Standing) -> Finding | None:
         """A loss that cannot be negative by itself is, and what it measures does not get better."""
         alone = not isinstance(history.facts.get("loss_terms"), int)
         never = known.loss in _VALUE_LOSSES | _BINARY_LOSSES | {"cross_entropy"}
@@ -255,7 +253,7 @@ class ImproperLoss(Detector):
             True,
         )
 
-    def _own(self, history: History, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _own(self, history: History, known: Fit, stand: Standing) -> Finding | None:
         """A loss written by hand that falls while the accuracy stays where guessing would be."""
         correct = history.series("val_accuracy").finite().values
         matrices = network.weights(history)
@@ -277,7 +275,7 @@ class ImproperLoss(Detector):
             True,
         )
 
-    def _classes(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _classes(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in _CLASS_LOSSES:
             return None
         if known.units == 1:
@@ -300,7 +298,7 @@ class ImproperLoss(Detector):
             )
         return None
 
-    def _binary(self, known: Fit) -> tuple[str, float, bool] | None:
+    def _binary(self, known: Fit) -> Finding | None:
         if known.loss not in _BINARY_LOSSES:
             return None
         if known.target_high > 1.0 + self.tolerance or known.target_low < -self.tolerance:
@@ -313,7 +311,7 @@ class ImproperLoss(Detector):
             )
         return None
 
-    def _values(self, known: Fit, stand: Standing) -> tuple[str, float, bool] | None:
+    def _values(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in _VALUE_LOSSES or stand.steps < self.harm_steps:
             return None
         if known.units == 1 and known.kind == "values" and known.distinct >= 3:

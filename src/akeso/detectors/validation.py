@@ -148,7 +148,7 @@ class DataLeakage(Detector):
             0.5,
             int(validation.steps[0]),
             "",
-            {"val_loss_over_train_loss": float(f"{ratio:.3g}"), **stand.evidence()},
+            {"val_loss_over_train_loss": curves.rounded(ratio), **stand.evidence()},
             f"Validation loss is only {ratio:.0%} of the training loss: see whether the target leaks "
             "into the inputs.",
         )
