@@ -122,7 +122,7 @@ class Child:
             seed_torch(order.seed)
             if order.reseed:
                 move_seeds(order.seed)
-        self._best = BestWeights(self._folder)
+        self._best = BestWeights(self._folder, self._ledger.note)
         self._watch = watch_everything(
             run=self._folder,
             budget=_WATCHING,
@@ -249,7 +249,8 @@ class Child:
         self._training_goes_on()
         model = self._model()
         with operation.quietly():
-            answer.weights = save(model, self._folder / "last") if model is not None else None
+            note = self._ledger.note
+            answer.weights = save(model, self._folder / "last", note) if model is not None else None
         answer.best_weights = self._best.file if self._best is not None else None
         answer.ledger = self._ledger.to_dict()
         if watch is not None:

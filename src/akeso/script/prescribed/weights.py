@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -27,24 +28,35 @@ def trained_model(operation: Operation) -> nn.Module | None:
     return best
 
 
-def save(model: nn.Module, path: Path) -> str | None:
-    """Save a model's state dict; as safetensors where that package is there and takes it."""
+def save(model: nn.Module, path: Path, tell: Callable[[str], None]) -> str | None:
+    """Save a model's state dict; as safetensors where that package is there and takes it.
+
+    Where nothing can be written the reason is told, and the training goes on without.
+    """
     state = {
         name: value.detach().cpu().contiguous().clone()
         for name, value in model.state_dict().items()
         if isinstance(value, torch.Tensor)
     }
+    reason = ""
     for write, suffix in ((_safetensors, ".safetensors"), (_torch, ".pt")):
         file = path.with_suffix(suffix)
         part = file.with_suffix(f"{suffix}.part")
         try:
             write(state, part)
             os.replace(part, file)
-        except Exception:
-            part.unlink(missing_ok=True)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            _remove(part)
             continue
         return str(file)
+    tell(f"the {path.name} weights could not be saved: {reason}")
     return None
+
+
+def _remove(part: Path) -> None:
+    with contextlib.suppress(OSError):  # what kept the file from being written may keep it from being removed
+        part.unlink(missing_ok=True)
 
 
 def _safetensors(state: dict[str, Any], path: Path) -> None:
@@ -60,8 +72,9 @@ def _torch(state: dict[str, Any], path: Path) -> None:
 class BestWeights:
     """Keeps the weights of the best evaluation so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
+        self._tell = tell
         self._best: float | None = None
         self._seen = 0
         self.file: str | None = None
@@ -82,4 +95,4 @@ class BestWeights:
         if sum(p.numel() * p.element_size() for p in model.parameters()) > _LARGEST:
             return
         self._best = value
-        self.file = save(model, self._folder / "best")
+        self.file = save(model, self._folder / "best", self._tell)
