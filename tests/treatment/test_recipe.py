@@ -221,3 +221,29 @@ def test_the_model_handed_over_takes_raw_inputs(isolate: bool) -> None:
         share = float((model(raw).argmax(1) == Y).float().mean())
     assert share == pytest.approx(treated.metric)
     assert "akeso_inputs.centre" in model.state_dict()
+
+
+class Functional(nn.Module):
+    """Two kinds of activations, both called as functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.last(torch.relu(self.first(value))))
+
+
+def test_a_function_that_was_taken_off_stays_off_after_an_evaluation() -> None:
+    values = X[:, :1] * 3 + X[:, 1:2]
+    program = RecipeProgram(
+        recipe(model=Functional, train=(X, values), val=(X, values), loss=nn.MSELoss(), epochs=20)
+    )
+    cure = Prescription([Edit("substitute-activation", "output", {"to": "none"})])
+    program.attempt(cure, max_steps=30)
+    attempt = program.attempt(cure)
+    program.close()
+    assert attempt.metric is not None
+    assert attempt.metric > 0.9
+    with torch.no_grad():
+        assert float(attempt.model(X).max()) > 1.5

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode
+
+from akeso.torch.surgery.modes import put_on, take_off
 
 
 class Mode(TorchFunctionMode):
@@ -28,16 +30,11 @@ class Mode(TorchFunctionMode):
     def enter(self) -> None:
         """Go on, on top of all others."""
         if not self._on:
-            _push_mode(self)
+            put_on(self)
             self._on = True
 
     def leave(self) -> None:
         """Go off; modes that the script has put on top since stay, in their order."""
-        if not self._on:
-            return
-        above = []
-        while (mode := _pop_mode()) is not self:
-            above.append(mode)
-        for mode in reversed(above):
-            _push_mode(mode)
-        self._on = False
+        if self._on:
+            take_off(self)
+            self._on = False

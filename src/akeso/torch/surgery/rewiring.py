@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from akeso.errors import Refused
 from akeso.torch.surgery.activations import changes_in_place, make, name_of_call, name_of_module
 from akeso.torch.surgery.anatomy import Site, Treated
+from akeso.torch.surgery.modes import put_on, take_off
 
 PREFIX = "akeso_activation_"
 
@@ -111,7 +112,7 @@ class _Open(_Hook):
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         mode = _Sender(self.rewiring)
-        mode.__enter__()  # type: ignore[no-untyped-call]
+        put_on(mode)
         self.rewiring.thread().modes.append(mode)
 
 
@@ -121,7 +122,8 @@ class _Shut(_Hook):
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         thread = self.rewiring.thread()
         if thread.modes:
-            thread.modes.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            # A watch may have put a mode of its own on top since.
+            take_off(thread.modes.pop())
         if not thread.modes:
             thread.frames.clear()
 
