@@ -41,18 +41,19 @@ def main() -> int:
             continue
         with TemporaryDirectory() as folder:
             result = measure(training, device, groups, Path(folder), alone=options.alone)
-        plain, watched = memory(training, device)
-        more = watched.allocated / plain.allocated - 1
-        found.append(
-            {"training": training.name, **asdict(result), "memory": [asdict(plain), asdict(watched)]}
-        )
         steps = training.together * training.block
         print(f"\n{training.name} ({device}, median of {groups} groups of {steps} watched steps)")
         for name, over in result.costs.items():
             print(f"  {name:28} wall {over.wall:+7.2%}   cpu {over.cpu:+7.2%}")
         print(
             f"  akeso's own account: {result.own_account:.2%}; the first {training.block} steps took "
-            f"{result.start:.2f} s longer"
+            f"{result.start:.2f} s longer",
+            flush=True,
+        )
+        plain, watched = memory(training, device)
+        more = watched.allocated / plain.allocated - 1
+        found.append(
+            {"training": training.name, **asdict(result), "memory": [asdict(plain), asdict(watched)]}
         )
         print(
             f"  memory at its peak: allocated {more:+.2%}, "
