@@ -24,22 +24,22 @@ from torch import nn
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.journal import JournalWriter
-from akeso.torch import activations, gradients, inputs
 from akeso.torch.activations import Sites, first_tensor
 from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluating import Evaluations
-from akeso.torch.gradients import StepReadings
 from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
 from akeso.torch.lossbook import LossBook
-from akeso.torch.mailbox import Delivery, Mailbox, Tag
+from akeso.torch.mailbox import Mailbox
 from akeso.torch.members import Members
 from akeso.torch.naming import Names
+from akeso.torch.pace import Pace
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
+from akeso.torch.sampled import SampledStep
 from akeso.torch.taps import Listener
 
 #: What it costs torch to call a hook or a mode at all, beside what those do with their time: as measured.
@@ -71,7 +71,6 @@ class Probe(Listener):
         self.step = 0
         self._names = Names()
         self._adopt = adopt
-        self._statistics = statistics
         self._say = say
         self._record = Record(self.history, journal)
         self._mailbox = Mailbox()
@@ -89,6 +88,17 @@ class Probe(Listener):
             on_error=self.failed,
         )
         self._evaluations.passes = self._passes
+        self._look = SampledStep(
+            self._record,
+            self._mailbox,
+            self._names,
+            self._sites,
+            self._batches,
+            self._evaluations,
+            self._alarms,
+            statistics=statistics,
+        )
+        self._pace = Pace()
         self._loose = LooseEnds(self._record, self._names)
         self._live = (
             LiveVerdict(self.history, profile, on_finding, self.cadence, eager) if on_finding else None
@@ -107,17 +117,9 @@ class Probe(Listener):
         self._losses: list[float | torch.Tensor] = []
         self._sampling = False
         self._read = False
-        self._items: list[tuple[Tag, torch.Tensor]] = []
-        self._facts: dict[str, float] = {}
-        self._readings: StepReadings | None = None
-        self._scaled: tuple[Any, Any, Any] | None = None
-        self._clip: tuple[str, float, torch.Tensor | None] | None = None
         self._loader_news = False
         self._own = 0.0
-        self._last_advance, self._last_step = time.perf_counter(), 0
         self._wake = 0  # the step at whose beginning a calm run is looked after
-        self._plain: list[float] = []
-        self._evaluated_since = False
         self._said: set[str] = set()
         self._closed = False
         self._record.header(torch=torch.__version__, planned_steps=planned_steps)
@@ -145,8 +147,8 @@ class Probe(Listener):
             self._loose.first_backward()
         if self._loader_news:
             self._epoch()
-        if self._scaled is not None and self._scaled[1] is tensor:
-            tensor = self._scaled[0]
+        if self._look.scaled is not None and self._look.scaled[1] is tensor:
+            tensor = self._look.scaled[0]
         value: float | torch.Tensor
         if tensor.device.type == "cpu" and tensor.numel() == 1:
             value = tensor.item()
@@ -162,15 +164,9 @@ class Probe(Listener):
             self._read = True
             self._passes.end()
             with quiet():
-                self._read_batch(tensor)
+                self._look.batch(self._passes, tensor, self.step)
         if began:
             self._own += time.perf_counter() - began
-
-    def _read_batch(self, loss: torch.Tensor) -> None:
-        items, facts = self._batches.read(self._passes, loss, self.step)
-        self._items += items
-        self._items += self._sites.take()
-        self._facts.update(facts)
 
     def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """Gradients are as the optimizer will apply them."""
@@ -187,18 +183,8 @@ class Probe(Listener):
             if self._members.compiled:
                 self._forbid()
         if self._sampling:
-            named = [
-                (self._names.parameter(parameter), parameter)
-                for group in optimizer.param_groups
-                for parameter in group["params"]
-                if parameter.requires_grad and parameter.numel()
-            ]
-            if named:
-                with quiet():
-                    self._readings = StepReadings(named, statistics=self._statistics)
-                    self._readings.before()
-                    if not closure:
-                        self._readings.gradients()
+            with quiet():
+                self._look.before(optimizer, closure=closure)
         if began:
             self._own += time.perf_counter() - began
 
@@ -218,70 +204,12 @@ class Probe(Listener):
         if self._sampling:
             self._loose.after_sampled_step(index, optimizer, self.step)
             with quiet():
-                self._finish_sample(optimizer, index, closure)
+                self._look.after(optimizer, index, self.step, closure=closure)
         self._stepped.add(index)
         if began:
             self._own += time.perf_counter() - began
         if self._stepped >= self._active:
             self._advance()
-
-    def _finish_sample(self, optimizer: torch.optim.Optimizer, index: int, closure: bool) -> None:
-        sizes: dict[str, int] = {}
-        if self._readings is not None:
-            if closure:
-                self._readings.gradients()
-            self._readings.after()
-            self._items += self._readings.items
-            sizes = self._readings.zero_sizes
-            self._readings = None
-        if self._clip is not None and self._clip[2] is not None:
-            self._items.append(("grad_norm_raw", self._clip[2].detach().float()))
-        if self._scaled is not None and isinstance(getattr(self._scaled[2], "_scale", None), torch.Tensor):
-            self._items.append(("loss_scale", self._scaled[2]._scale.reshape(())))
-        extra = self._facts
-        if self._clip is not None:
-            extra["clip_limit"] = self._clip[1]
-        rate = optimizer.param_groups[0].get("lr")
-        rate = rate.item() if isinstance(rate, torch.Tensor) else rate
-        step, items = self.step, self._items
-        self._items, self._facts, self._clip = [], {}, None
-
-        def receive(delivery: Delivery) -> None:
-            self._receive(step, index, rate, extra, sizes, delivery)
-
-        self._mailbox.post(items, receive)
-
-    def _receive(
-        self,
-        step: int,
-        index: int,
-        rate: Any,
-        extra: dict[str, float],
-        sizes: dict[str, int],
-        delivery: Delivery,
-    ) -> None:
-        pairs = {tag: value for tag, value in delivery.items() if isinstance(tag, tuple)}
-        plain: Delivery = {tag: value for tag, value in delivery.items() if isinstance(tag, str)}
-        readings = gradients.readings_of(
-            {tag: v for tag, v in pairs.items() if not tag[0].startswith("act_")}, sizes
-        )
-        readings.update(
-            activations.readings_of({tag: v for tag, v in pairs.items() if tag[0].startswith("act_")})
-        )
-        whole = {**self._batches.readings_of(plain, extra), **inputs.readings_of(plain)}
-        for name in ("grad_norm_raw", "loss_scale"):
-            if name in plain:
-                whole[name] = plain[name]
-        if "marks" in plain:
-            self._evaluations.learn(plain["marks"])
-        for signal, value in whole.items():
-            readings.setdefault(signal, {})[""] = value
-        if isinstance(rate, int | float):
-            readings["lr"] = {str(index): float(rate)}
-        self._record.readings(step, readings)
-        if self._sites.kinds:
-            self._record.fact("activations", dict(self._sites.kinds))
-        self._alarms.readings(step, readings)
 
     # steps -------------------------------------------------------------------------------------------
 
@@ -298,20 +226,12 @@ class Probe(Listener):
             return
         now = time.perf_counter()
         self._book.flush(now, force=False)
-        self._pace(now)
+        self._pace.plain(now, self.step)
         if self._live is not None:
             self._live.look(self.step)
-        self._wake = self.cadence.earliest(self.step, self._plain[-1] if self._plain else 0.0)
+        self._wake = self.cadence.earliest(self.step, self._pace.last)
         if self.cadence.due(self.step):
             self._arm()
-
-    def _pace(self, now: float) -> None:
-        """How long steps take that are not looked at."""
-        if not self._evaluated_since:
-            self._plain.append((now - self._last_advance) / max(1, self.step - self._last_step))
-            if len(self._plain) > 64:
-                del self._plain[:32]
-        self._last_advance, self._last_step, self._evaluated_since = now, self.step, False
 
     def _advance(self) -> None:
         """The step is over; everything after this belongs to the next one."""
@@ -321,10 +241,10 @@ class Probe(Listener):
             self._passes.end()
             self._count_cost(now)
             self.step += 1
-            self._last_advance, self._last_step, self._evaluated_since = now, self.step, False
+            self._pace.restart(now, self.step)
         else:
             self.step += 1
-            self._pace(now)
+            self._pace.plain(now, self.step)
         self._active, self._stepped = self._stepped, set()
         if self._live is not None:
             self._live.look(self.step)
@@ -341,12 +261,11 @@ class Probe(Listener):
 
     def _count_cost(self, now: float) -> None:
         cost = self._own + self._hook_cost()
-        if torch.cuda.is_initialized() and len(self._plain) >= 8 and not self._evaluated_since:
+        if torch.cuda.is_initialized():
             # What our kernels cost is only seen in the length of the step, where others vary less than that.
-            usual = sorted(self._plain)[int(0.9 * len(self._plain))]
-            cost = max(cost, now - self._last_advance - usual)
+            cost = max(cost, self._pace.beyond_usual(now))
         self.cadence.sampled(self.step, cost)
-        self._record.readings(self.step, {"step_seconds": {"": now - self._last_advance}})
+        self._record.readings(self.step, {"step_seconds": {"": self._pace.elapsed(now)}})
         self._own = 0.0
 
     def _hook_cost(self) -> float:
@@ -376,7 +295,7 @@ class Probe(Listener):
     def gradients_off(self) -> None:
         """The script has entered ``no_grad``."""
         self.calm = False
-        self._evaluated_since = True
+        self._pace.disturbed = True
         self._evaluations.gradients_off(self.step)
 
     def gradients_on(self) -> None:
@@ -390,7 +309,7 @@ class Probe(Listener):
             return
         if not training:
             self.calm = False
-            self._evaluated_since = True
+            self._pace.disturbed = True
             self._evaluations.open(self.step, announced=True)
         elif self._evaluations.running and not self._evaluations.inside:
             self._end_evaluation(by_backward=False)
@@ -414,14 +333,14 @@ class Probe(Listener):
     def loss_scaled(self, loss: Any, scaled: Any, scaler: Any) -> None:
         """Remember what was scaled: the loss is what it was before."""
         self.calm = False
-        self._scaled = (loss, scaled, scaler)
+        self._look.scaled = (loss, scaled, scaler)
 
     def clipped(self, kind: str, limit: float, norm: torch.Tensor | None) -> None:
         """The script clips its gradients."""
-        if self._clip is None and "clip" not in self._said:
+        if "clip" not in self._said:
             self._said.add("clip")
             self._record.event(self.step, "clip", limit=limit, kind=kind)
-        self._clip = (kind, limit, norm)
+        self._look.clip = (limit, norm)
 
     def loader_started(self, loader: Any) -> None:
         """A pass over a data set begins; whether for training shows at the next backward."""
@@ -481,7 +400,7 @@ class Probe(Listener):
     def resume(self) -> None:
         """Go on where :meth:`pause` left off."""
         self.cadence.resume()
-        self._evaluated_since = True  # what lies between is no step
+        self._pace.disturbed = True  # what lies between is no step
         self._resume()
 
     def catch_up(self) -> None:
