@@ -53,6 +53,13 @@ def test_squashing_activations_are_replaced_with_fitting_weights() -> None:
     assert first[1].remedy == "reinitialise"
 
 
+def test_shortcuts_come_with_norms_and_first_in_very_deep_stacks() -> None:
+    history = _history(activations={"1": "ReLU"})
+    history.layers = history.layers * 2
+    first = _remedies(history, "vanishing-gradient")[0]
+    assert first == ["insert-normalisation", "add-residual", "reinitialise"]
+
+
 def test_layer_normalisation_where_batches_are_small_or_models_recurrent() -> None:
     def kind(history: History) -> str:
         doses = [c.prescription for c in candidates(history, [_found("poor-initialisation")])]

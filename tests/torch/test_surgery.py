@@ -256,10 +256,25 @@ def test_residual_stacks_add_to_their_input() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[part for _ in range(4) for part in (nn.Linear(5, 5), nn.ReLU())], nn.Linear(5, 2))
     x = torch.randn(3, 5)
-    first = F.relu(x + 0.25 * model[0](x))
+    first = x + 0.25 * F.relu(model[0](x))
     operation = operate(model, [Edit("add-residual", "hidden")], (x,))
     assert len(operation.new_parameters) == 4
     assert torch.allclose(model[1](model[0](x)), first)
+
+
+def test_a_shortcut_goes_around_the_norm_and_cannot_be_shut_by_the_activation() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[part for _ in range(4) for part in (nn.Linear(5, 5), nn.ReLU())], nn.Linear(5, 2))
+    x = torch.randn(3, 5)
+    with torch.no_grad():
+        for layer in model[:-1:2]:
+            layer.bias.fill_(-100.0)  # every unit is dead
+    operation = operate(model, [LAYER, Edit("add-residual", "hidden")], (x,))
+    assert not operation.refused
+    assert model[1][0].weight.shape == (5,)
+    for position in range(1, 8, 2):
+        nn.init.zeros_(model[position][0].weight)  # all that is left is the shortcut
+    assert torch.allclose(model[:-1](x), x)
 
 
 def test_an_output_function_is_taken_off_or_put_on() -> None:

@@ -11,6 +11,7 @@ from akeso.remedies.activation import substitute
 from akeso.remedies.chart import GROWING, SQUASHING, chart
 from akeso.remedies.edit import Edit, Prescription
 from akeso.remedies.initialiser import reinitialise
+from akeso.remedies.normalisation import normalise
 
 #: Layers from which on a stack is so deep that nothing else works as well.
 VERY_DEEP = 12
@@ -19,7 +20,8 @@ VERY_DEEP = 12
 class AddResidual(Remedy):
     """Residual connections in stacks of at least so many layers of equal width.
 
-    A shortcut passes on what a function leaves of it, so that one which squashes is replaced as well.
+    What is added must neither fade nor drift over many layers: functions that squash are replaced, and norms
+    go in front of them all.
     """
 
     name = "add-residual"
@@ -31,7 +33,8 @@ class AddResidual(Remedy):
         facts = chart(history)
         if facts.depth < self.shallowest:
             return
-        edits = [Edit("add-residual", "hidden"), reinitialise("auto")]
-        if facts.activation in SQUASHING or facts.activation in GROWING:
-            edits = [substitute(facts.activation, "ReLU"), *edits]
-        yield Prescription(edits)
+        squashing = facts.activation in SQUASHING or facts.activation in GROWING
+        first = [substitute(facts.activation, "ReLU")] if squashing else []
+        last = [Edit("add-residual", "hidden"), reinitialise("auto")]
+        yield Prescription([*first, normalise(facts), *last])
+        yield Prescription([*first, *last])

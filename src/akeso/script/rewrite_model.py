@@ -184,7 +184,7 @@ def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     """In words: a forward pass of the user's own has to be changed."""
     return (
         "add residual connections: let every layer of equal width add to its input, "
-        "x = x + layer(x) / n with n layers in the stack"
+        "x = x + activation(layer(x)) / n with n layers in the stack"
     )
 
 

@@ -87,14 +87,19 @@ class Anatomy:
         """The activation sites after the last layer."""
         return [site for site in self.sites if site.role == "output"]
 
-    def activation_after(self, use: Use) -> str:
-        """The kind of the first activation after a layer and before the next layer with weights."""
+    def site_after(self, use: Use) -> Site | None:
+        """The first activation after a layer and before the next layer with weights."""
         later = [other.order for other in self.weighted if other.order > use.order]
         end = min(later, default=1 << 60)
         for site in self.sites:
             if use.order < site.order < end and site.role != "gate":
-                return site.kind
-        return "none"
+                return site
+        return None
+
+    def activation_after(self, use: Use) -> str:
+        """The kind of that activation."""
+        site = self.site_after(use)
+        return "none" if site is None else site.kind
 
     def last_layers(self) -> list[Use]:
         """The layers with weights whose output no other such layer takes: one per head."""
