@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.script.commands import environment
+from tests.script.commands import READY, akeso_at_once, environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -48,7 +49,7 @@ class Interpreter:
 
     LOOP = """
 import json, sys, traceback
-answers, sys.stdout = sys.stdout, sys.stderr
+answers, sys.stdout, sys.path[0] = sys.stdout, sys.stderr, ""
 names = {"__name__": "__main__"}
 for line in sys.stdin:
     try:
@@ -59,33 +60,29 @@ for line in sys.stdin:
     print(json.dumps(answer), file=answers, flush=True)
 """
 
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-c", self.LOOP]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=surroundings(),
-        )
+    def __init__(self, folder: Path, kept: Path) -> None:
+        questions, answers = kept / "questions", kept / "answers"
+        for pipe in (questions, answers):
+            os.mkfifo(pipe)
+        (kept / "loop.py").write_text(self.LOOP)
+        streams = [questions, answers, Path(os.devnull)]
+        self._process = READY.start([str(kept / "loop.py")], folder, surroundings(), streams)
+        self._questions, self._answers = questions.open("w"), answers.open()
 
     def run(self, code: str) -> str:
         """Run a block; the traceback of what went wrong, or nothing."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(code) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
+        self._questions.write(json.dumps(code) + "\n")
+        self._questions.flush()
+        answer = self._answers.readline()
         return str(json.loads(answer)) if answer else "the interpreter ended"
 
     def __enter__(self) -> Interpreter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate(timeout=60)
+        self._questions.close()
+        READY.wait(self._process)
+        self._answers.close()
 
 
 def surroundings() -> dict[str, str]:
@@ -107,17 +104,21 @@ def run_bash(code: str, folder: Path) -> None:
         if not line.strip() or line.startswith("#"):
             continue
         expected = re.search(r"# exit code (\d+)", line)
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=600, env=surroundings()
-        )
+        words = shlex.split(line, comments=True)
+        if words[0] == "akeso" and not set("|&;<>$*`(") & set(line.partition(" #")[0]):
+            done = akeso_at_once(folder, *words[1:], **surroundings())
+        else:
+            done = subprocess.run(
+                ["bash", "-c", line], cwd=folder, capture_output=True, timeout=600, env=surroundings()
+            )
         wanted = int(expected[1]) if expected else 0
-        assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == wanted, f"{line}\n{done.stdout.decode()}\n{done.stderr.decode()}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_is_shown_works(page: Path, tmp_path: Path) -> None:
+def test_what_is_shown_works(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with Interpreter(tmp_path) as interpreter:
+    with Interpreter(tmp_path, tmp_path_factory.mktemp("pipes")) as interpreter:
         for block in blocks_of(page):
             if block.skipped:
                 continue

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.script.commands import akeso_at_once
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -55,9 +55,8 @@ def test_every_example_has_its_truth_and_its_line_in_the_table() -> None:
 @pytest.mark.parametrize("name", _CHOSEN)
 def test_akeso_tells_the_awkward_examples_apart(name: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "akeso", "run", "--quiet", "--run", str(tmp_path / "run")]
-    command += ["--json", str(report), str(EXAMPLES / f"{name}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    options = ["--quiet", "--run", str(tmp_path / "run"), "--json", str(report)]
+    done = akeso_at_once(tmp_path, "run", *options, str(EXAMPLES / f"{name}.py"))
     said = json.loads(report.read_text())
     problems = [found["problem"] for found in said["diagnoses"] if found["severity"] != "info"]
     if TRUTH[name]:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.script.commands import python_at_once
+
 PROGRAM = Path(__file__).with_name("parallel_program.py")
 
 
 def start(command: list[str]) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = python_at_once(Path.cwd(), *command)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     folder = tmp_path_factory.mktemp("processes")
-    start([sys.executable, str(PROGRAM), str(folder), "4", "1"])
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
+    start([str(PROGRAM), str(folder), "4", "1"])
+    torchrun = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
     torchrun += ["--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2"]
     start([*torchrun, str(PROGRAM), str(folder)])
     return {

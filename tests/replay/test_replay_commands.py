@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,14 +14,13 @@ from akeso.replay import run_folder
 from akeso.replay.cli import replay, snapshot
 from akeso.replay.journal import read
 from akeso.replay.resume import resume
+from tests.script.commands import Done, python_at_once
 
 PROGRAM = Path(__file__).with_name("killed_program.py")
 
 
-def _program(script: Path, folder: Path, kill_at: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KILL_AT": str(kill_at)}
-    command = [sys.executable, str(script), str(folder)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def _program(script: Path, folder: Path, kill_at: int = 0) -> Done:
+    return python_at_once(Path.cwd(), str(script), str(folder), KILL_AT=str(kill_at))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +70,7 @@ def test_an_edited_script_is_refused(lives: tuple[Path, Path, str, str]) -> None
     found = _program(script, lives[1])
     script.write_text(text)
     assert found.returncode != 0
-    assert "code: train.py has been edited since the run began" in found.stderr
+    assert "code: train.py has been edited since the run began" in found.stderr.decode()
 
 
 def test_differences_between_runs_are_sentences() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
+from tests.ready import Ready
+
 Done = subprocess.CompletedProcess[bytes]
+READY = Ready()
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -30,6 +34,19 @@ def python(folder: Path, *arguments: str, **more: str) -> Done:
 def akeso(folder: Path, *arguments: str, **more: str) -> Done:
     """The ``akeso`` command in a folder."""
     return python(folder, "-m", "akeso", *arguments, **more)
+
+
+def python_at_once(folder: Path, *arguments: str, **more: str) -> Done:
+    """``python`` in a folder, where it does not matter that torch is imported already."""
+    with tempfile.TemporaryDirectory() as kept:
+        streams = [Path(os.devnull), Path(kept, "out"), Path(kept, "err")]
+        code = READY.wait(READY.start(arguments, folder, environment(**more), streams))
+        return subprocess.CompletedProcess(arguments, code, *(path.read_bytes() for path in streams[1:]))
+
+
+def akeso_at_once(folder: Path, *arguments: str, **more: str) -> Done:
+    """The ``akeso`` command in a folder, where it does not matter that torch is imported already."""
+    return python_at_once(folder, "-m", "akeso", *arguments, **more)
 
 
 def write(folder: Path, name: str, code: str) -> str:

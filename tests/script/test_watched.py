@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from akeso.journal import read
-from tests.script.commands import akeso, environment, python, write
+from tests.script.commands import READY, akeso, akeso_at_once, environment, python, python_at_once, write
 
 TRAINING = """
     import os, sys, torch
@@ -36,7 +34,7 @@ TRAINING = """
 
 def test_a_healthy_training_is_left_alone_and_recorded(tmp_path: Path) -> None:
     write(tmp_path, "train.py", TRAINING)
-    alone = python(tmp_path, "train.py", "0.05", "100")
+    alone = python_at_once(tmp_path, "train.py", "0.05", "100")
     options = ["--metric", r"score=([\d.]+)", "--lower-is-better", "--json", "out.json", "--run", "here"]
     watched = akeso(tmp_path, "run", *options, "train.py", "0.05", "100")
     assert watched.returncode == 0, watched.stderr.decode()
@@ -68,7 +66,9 @@ def test_a_healthy_training_is_left_alone_and_recorded(tmp_path: Path) -> None:
 
 def test_a_hopeless_training_is_stopped_said_at_once_and_found(tmp_path: Path) -> None:
     write(tmp_path, "train.py", TRAINING + "\n    print('to the end')\n")
-    done = akeso(tmp_path, "run", "--stop-on", "error", "--json", "out.json", "train.py", "1e6", "5000")
+    done = akeso_at_once(
+        tmp_path, "run", "--stop-on", "error", "--json", "out.json", "train.py", "1e6", "5000"
+    )
     stderr = done.stderr.decode()
     assert done.returncode == 1
     assert b"to the end" not in done.stdout
@@ -96,7 +96,7 @@ def test_a_training_with_children_that_ends_at_once_loses_nothing(tmp_path: Path
     os._exit(11)
     """
     write(tmp_path, "train.py", TRAINING + children)
-    done = akeso(tmp_path, "run", "--run", "here", "train.py", "0.05", "40")
+    done = akeso_at_once(tmp_path, "run", "--run", "here", "train.py", "0.05", "40")
     stderr = done.stderr.decode()
     assert done.returncode == 11, stderr
     assert stderr.count("akeso: healthy") == 1, stderr
@@ -110,7 +110,7 @@ def test_a_training_that_fails_keeps_its_traceback_even_where_nothing_can_be_wri
     write(tmp_path, "train.py", TRAINING + "    model(torch.randn(3, 9))\n")
     (tmp_path / "taken").write_text("a file")
     alone = python(tmp_path, "train.py", "0.05", "40")
-    done = akeso(tmp_path, "run", "--run", "taken", "--json", "out.json", "train.py", "0.05", "40")
+    done = akeso_at_once(tmp_path, "run", "--run", "taken", "--json", "out.json", "train.py", "0.05", "40")
     assert done.returncode == alone.returncode == 1
     assert done.stdout == alone.stdout
     first, _, rest = done.stderr.decode().partition("\n")
@@ -123,17 +123,19 @@ def test_a_training_that_fails_keeps_its_traceback_even_where_nothing_can_be_wri
 
 def test_a_training_that_is_killed_can_be_reported(tmp_path: Path) -> None:
     write(tmp_path, "train.py", TRAINING)
-    command = [sys.executable, "-m", "akeso", "run", "--run", "here", "train.py", "0.05", "1000000"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
+    os.mkfifo(tmp_path / "out")
+    streams = [Path(os.devnull), tmp_path / "out", Path(os.devnull)]
+    command = ["-m", "akeso", "run", "--run", "here", "train.py", "0.05", "1000000"]
+    process = READY.start(command, tmp_path, environment(), streams)
+    with (tmp_path / "out").open() as printed:
         for _ in range(100):
-            process.stdout.readline()
-        os.kill(process.pid, signal.SIGKILL)
-        process.stdout.read()
+            printed.readline()
+        os.kill(process, signal.SIGKILL)
+    assert READY.wait(process) == -signal.SIGKILL
     reading = read(tmp_path / "here")
     assert not reading.ended
     assert len(reading.history.series("loss")) > 50
-    report = akeso(tmp_path, "report", "here")
+    report = akeso_at_once(tmp_path, "report", "here")
     assert report.returncode == 0
     assert "the run has not ended" in report.stdout.decode()
 
@@ -161,7 +163,7 @@ def test_all_ranks_of_a_distributed_training_give_one_verdict(tmp_path: Path) ->
         """,
     )
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "akeso", "run"]
-    done = python(tmp_path, *torchrun, "--json", "out.json", "train.py")
+    done = python_at_once(tmp_path, *torchrun, "--json", "out.json", "train.py")
     stderr = done.stderr.decode()
     assert done.returncode == 0, stderr
     assert sorted(done.stdout.decode().split("\n"))[1:] == ["rank 0 done", "rank 1 done"]
