@@ -131,7 +131,10 @@ class Probe(Listener):
 
     def before_backward(self, loss: Any) -> None:
         """The loss of this step, or of a part of it."""
-        if self.calm and loss.__class__ is torch.Tensor and loss.is_cpu and not loss.dim():
+        if self.calm and loss.__class__ is torch.Tensor and not loss.dim():
+            if not loss.is_cpu:
+                self._losses.append(loss.detach())
+                return
             number = loss.item()
             self._losses.append(number)
             if not math.isfinite(number):
