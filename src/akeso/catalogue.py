@@ -253,9 +253,8 @@ _ALL: Final = (
         "exploding-gradient",
         "Exploding gradient",
         "Gradients grow from layer to layer on their way back, so that the first layers are thrown about.",
-        "Gradients of early layers are many times those of late ones from the first steps on, or "
-        "grow without "
-        "bound, and the training suffers.",
+        "Gradients of early layers are many times those of late ones from the first steps on, or grow "
+        "without bound, and the training suffers.",
         (
             "Clip the gradient norm (`torch.nn.utils.clip_grad_norm_(…, 1.0)`).",
             "Normalise activations (batch or layer normalisation), use residual connections.",
@@ -291,9 +290,8 @@ _ALL: Final = (
         "dying-relu",
         "Dying ReLU",
         "Many units give zero for every sample; they get no gradient and never come back.",
-        "The share of units that were zero for all samples over many batches, in layers where that "
-        "can happen, "
-        "while the training suffers.",
+        "The share of units that were zero for all samples over many batches, in layers where that can "
+        "happen, while the training suffers.",
         (
             "Lower the learning rate; warm it up.",
             "Use LeakyReLU, ELU or GELU; He initialisation with zero or small positive biases.",
@@ -375,9 +373,8 @@ _ALL: Final = (
         "oscillating-loss",
         "Oscillating loss",
         "The loss swings without settling.",
-        "Swings of the loss that are large against its level, are not explained by the size of the "
-        "batch and do "
-        "not die down.",
+        "Swings of the loss that are large against its level, are not explained by the size of the batch "
+        "and do not die down.",
         (
             "Lower the learning rate or let it decay; use momentum 0.9 or Adam.",
             "Use larger batches; shuffle the training data.",

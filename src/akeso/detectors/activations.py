@@ -65,9 +65,8 @@ class DyingRelu(Detector):
                 "dead_units_overall": round(overall, 4),
                 **stand.evidence(),
             },
-            f"{worst:.0%} of the units of {site} are zero for every sample ({overall:.0%} over all "
-            "such layers); "
-            f"they get no gradient and cannot come back.",
+            f"{worst:.0%} of the units of {site} are zero for every sample ({overall:.0%} over all such "
+            "layers); they get no gradient and cannot come back.",
         )
 
     def _silent(self, history: History, site: str) -> bool:

@@ -290,9 +290,8 @@ class UnlearnableLabels(Detector):
                 return
             evidence, step = {}, network.extent(history)[0]
             sentence = (
-                "The labels carry no signal the model can find: it trains as it should, but the loss "
-                "stays that of "
-                "a constant prediction."
+                "The labels carry no signal the model can find: it trains as it should, but the loss stays "
+                "that of a constant prediction."
             )
         yield Symptom(
             self.name,

@@ -133,9 +133,8 @@ class VanishingGradient(Detector):
             )
         if backward:
             return (
-                f"The gradient vanishes: the first of {here.layers} layers get {here.ratio:.1g} of "
-                "what the last "
-                "ones get, relative to their weights, and the loss does not get away from a constant "
+                f"The gradient vanishes: the first of {here.layers} layers get {here.ratio:.1g} of what the "
+                "last ones get, relative to their weights, and the loss does not get away from a constant "
                 "prediction."
             )
         return (
@@ -201,9 +200,9 @@ class ExplodingGradient(Detector):
                     "gradient_times_weight_over_loss": curves.rounded(strength),
                     **stand.evidence(),
                 },
-                "The gradient explodes from the first step on: a change of the weights by one part "
-                "in a thousand "
-                f"would move the loss by {strength / 1e3:.1g} times what a constant prediction gives."
+                "The gradient explodes from the first step on: a change of the weights by one part in a "
+                f"thousand would move the loss by {strength / 1e3:.1g} times what a constant prediction "
+                "gives."
                 if strength > self.effect
                 else f"The gradient explodes: the first layers get {then.ratio:.1g} times that of the last ones.",
             )

@@ -268,9 +268,8 @@ class ImproperLoss(Detector):
         if units > self.most_classes or drop < self.drop or best > chance + max(luck, 0.05):
             return None
         return (
-            f"The loss falls but the accuracy never exceeds {best:.0%}, what guessing gives: this "
-            "loss rewards "
-            f"something else than right answers (a wrong sign?).",
+            f"The loss falls but the accuracy never exceeds {best:.0%}, what guessing gives: this loss "
+            "rewards something else than right answers (a wrong sign?).",
             0.85,
             True,
         )
@@ -323,8 +322,7 @@ class ImproperLoss(Detector):
             if whole and stand.suffers(self.indices if uniform else self.uneven_indices):
                 return (
                     f"`{known.loss}` treats the {known.distinct} class numbers as quantities: use one "
-                    "output unit "
-                    f"per class and `cross_entropy`.",
+                    "output unit per class and `cross_entropy`.",
                     0.85 if uniform else 0.7,
                     False,
                 )

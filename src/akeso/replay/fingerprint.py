@@ -83,8 +83,7 @@ def take() -> dict[str, Any]:
 
 
 def hash_seed() -> str:
-    """Return the seed of this process's hashes of strings, or ``random``: set order then differs every "
-    "time."""
+    """Return the seed of this process's string hashes, or ``random``: sets are then in another order each time."""
     return os.environ.get("PYTHONHASHSEED", "random") if sys.flags.hash_randomization else "0"
 
 

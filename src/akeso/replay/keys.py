@@ -42,8 +42,7 @@ def key(seed: int, *parts: int | str) -> int:
 
 
 def extend(under: int, *parts: int | str) -> int:
-    """Go on from a key: ``extend(key(seed, a), b)`` is ``key(seed, a, b)``, and cheaper when a stays the "
-    "same."""
+    """Go on from a key: ``extend(key(seed, a), b)`` is ``key(seed, a, b)``, and cheaper where a stays."""
     for part in parts:
         # Words go through a hash and numbers through the mixer, so that "3" and 3 are different places.
         under = mix(under ^ (_word(part) if isinstance(part, str) else mix(part & _MASK)))

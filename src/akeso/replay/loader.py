@@ -34,6 +34,7 @@ from akeso.replay.keys import extend, key, mix
 from akeso.replay.sampler import Address, Addresses, Order
 
 _GLOBALS = ("python", "numpy", "torch")
+_WORD = torch.empty((), dtype=torch.int64)
 
 
 def _seed(name: str, under: int) -> None:
@@ -51,7 +52,7 @@ def _drawn(name: str) -> object:
         return random.getrandbits(64)
     if name == "numpy":
         return np.random.random_sample()
-    return torch.empty((), dtype=torch.int64).random_().item()
+    return _WORD.random_().item()
 
 
 def _moved(name: str, under: int) -> bool:
@@ -215,8 +216,7 @@ class KeyedLoader:
             kind = type(self.loading.dataset).__name__
             raise BadInput(
                 f"the dataset {kind} cannot be handed to {self.loading.workers} worker processes: {error}; "
-                "move what "
-                "cannot be pickled (open files, lambdas, locks) out of it, or use workers=0"
+                "move what cannot be pickled (open files, lambdas, locks) out of it, or use workers=0"
             ) from error
         for (at_epoch, number, indices), last in self._addresses.walk():
             yield Batch(at_epoch, number, indices, next(source), last)
@@ -233,11 +233,9 @@ def check_dataset(dataset: Any) -> None:
     """Refuse what has no samples one could name."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise BadInput(
-            f"the dataset {type(dataset).__name__} has no length: samples that cannot be numbered cannot "
-            "be found "
-            "again in the middle of an epoch; give it __len__ and __getitem__, or use run.iterations(n) "
-            "and draw "
-            "the data of a step from the generators, which are seeded for it"
+            f"the dataset {type(dataset).__name__} has no length: samples that cannot be numbered cannot be "
+            "found again in the middle of an epoch; give it __len__ and __getitem__, or use "
+            "run.iterations(n) and draw the data of a step from the generators, which are seeded for it"
         )
     if not hasattr(dataset, "__getitem__"):
         raise BadInput(f"the dataset {type(dataset).__name__} has no __getitem__; pass a map-style dataset")

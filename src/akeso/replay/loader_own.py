@@ -1,5 +1,4 @@
-"""A DataLoader of the user's, taken over: same batches in kind and number, in an order that can be found "
-"again."""
+"""A DataLoader of the user's, taken over: the same batches in kind and number, in a keyed order."""
 
 from __future__ import annotations
 
@@ -73,9 +72,8 @@ def _order(loader: Any, seed: int, batched: bool) -> Order:
     sampler = loader.sampler
     if isinstance(sampler, DistributedSampler):
         raise Refused(
-            "the loader has a DistributedSampler, whose order depends on the number of processes; hand "
-            "over a loader "
-            "without it and divide batches with akeso.replay.parallel"
+            "the loader has a DistributedSampler, whose order depends on the number of processes; hand over "
+            "a loader without it and divide batches with akeso.replay.parallel"
         )
     if batched and type(loader.batch_sampler) is not BatchSampler:
         return DrawnOrder(loader.batch_sampler, None, seed=seed)

@@ -30,8 +30,7 @@ class FolderLock:
             self._file = -1
             raise Refused(
                 f"the run folder {folder} is in use by process {owner or '?'}; wait for it to end, or give "
-                "this run "
-                "a folder of its own"
+                "this run a folder of its own"
             ) from None
         os.ftruncate(self._file, 0)
         os.write(self._file, str(os.getpid()).encode())

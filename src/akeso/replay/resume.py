@@ -1,5 +1,4 @@
-"""Going on with a run: what a process is told through its environment, and starting the recorded program "
-"again."""
+"""Going on with a run: what a process is told by its environment, and starting the recorded program again."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ def check_free(folder: Path) -> None:
 
 
 def differences(about: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what differs between the run as it began and this process, each as a sentence; programs "
-    "first."""
+    """Return what differs between the run as it began and this process, a sentence each, programs first."""
     found = []
     then = about["program"]
     here = now["program"]
@@ -125,7 +124,6 @@ def refuse(folder: Path, found: tuple[str, ...]) -> None:
     listed = "\n".join(f"  - {line}" for line in found)
     raise Refused(
         f"going on with {folder} here would not give the same bits:\n{listed}\n"
-        f"Begin a new run folder, restore what has changed, or run `akeso resume {folder} --allow` to go "
-        "on all the "
-        "same and have the drift reported."
+        f"Begin a new run folder, restore what has changed, or run `akeso resume {folder} --allow` to go on "
+        "all the same and have the drift reported."
     )

@@ -87,10 +87,9 @@ class DrawnOrder(Order):
             if not self._trusted and drawn != self._draw(epoch):
                 raise Refused(
                     f"the sampler {type(self.sampler).__name__} gives another order when it is asked again "
-                    "under "
-                    "the same seeds: it keeps state or draws from elsewhere, so its order could not be "
-                    "found again "
-                    "after a kill; make the order depend on set_epoch(epoch) and a generator alone"
+                    "under the same seeds: it keeps state or draws from elsewhere, so its order could not "
+                    "be found again after a kill; make the order depend on set_epoch(epoch) and a generator "
+                    "alone"
                 )
             self._trusted = True
             self._last = (epoch, drawn)

@@ -32,8 +32,7 @@ class DamagedSnapshot(AkesoError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One snapshot on disk: which step it was taken after, where it is, how large, and what is wrong with "
-    "it."""
+    """One snapshot on disk: the step it was taken after, where it is, how large, and what is wrong with it."""
 
     step: int
     path: Path
@@ -191,8 +190,7 @@ def found(folder: Path) -> tuple[SnapshotInfo, ...]:
 def newest_whole(
     folder: Path, at_most: int | None = None
 ) -> tuple[SnapshotInfo | None, tuple[SnapshotInfo, ...]]:
-    """Return the newest whole snapshot (of at most so many steps) and the damaged ones passed over on the "
-    "way."""
+    """Return the newest whole snapshot (of at most so many steps) and the damaged ones passed over."""
     home = folder / FOLDER
     passed: list[SnapshotInfo] = []
     for step in reversed(_steps(home)):

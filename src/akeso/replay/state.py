@@ -63,9 +63,8 @@ class Packing:
         if found is None:
             raise BadInput(
                 f"{path} is of type {type(value).__module__}.{type(value).__qualname__}, which cannot be "
-                "written "
-                "exactly without pickle; give the object state_dict and load_state_dict methods, or keep "
-                "plain values"
+                "written exactly without pickle; give the object state_dict and load_state_dict methods, or "
+                "keep plain values"
             )
         return found
 

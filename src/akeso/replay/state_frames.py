@@ -31,8 +31,7 @@ def is_users(filename: str) -> bool:
 
 
 def users_frames(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:
-    """Yield the user's frames from the innermost outwards, each with a label that is the same in every "
-    "run."""
+    """Yield the user's frames from the innermost outwards, each with a label that every run gives it."""
     met: dict[str, int] = {}
     while frame is not None:
         if is_users(frame.f_code.co_filename):

@@ -35,8 +35,7 @@ class LoopNames:
 
 @lru_cache(maxsize=256)
 def loops_around(code: CodeType, line: int) -> LoopNames | None:
-    """Return what the loops around a line of a function (or module) carry; ``None`` without source or "
-    "loop."""
+    """Return what the loops around a line carry; ``None`` where there is no source, or no loop."""
     scope = _scope(code)
     if scope is None:
         return None

@@ -83,8 +83,7 @@ class TrackedModule(Tracked):
         if (missing or strange) and not lazy:
             raise BadInput(
                 f"{self.name} is another model than the one in the snapshot: it lacks {missing[:3]}, has "
-                f"{strange[:3]} "
-                "besides; build the model as the recorded script does"
+                f"{strange[:3]} besides; build the model as the recorded script does"
             )
         self.value.load_state_dict(whole, strict=True)
         buffers = dict(self.value.named_buffers())
@@ -174,8 +173,7 @@ class TrackedPlain(Tracked):
 
 
 class TrackedObject(Tracked):
-    """An object of a class of the user's, by its attributes; those that are code or tracked themselves "
-    "are left."""
+    """An object of a class of the user's, by its attributes, but for code and what is tracked itself."""
 
     type = StateType.OPAQUE
 
@@ -228,8 +226,7 @@ def adopt(name: str, value: Any) -> Tracked:
         return TrackedObject(name, value)
     raise BadInput(
         f"run.track({name}=...) was given {value!r}, a {type(value).__name__}: a plain value is replaced, "
-        "not changed, "
-        f"so tracking it once sees nothing; keep it in run.state.{name}"
+        f"not changed, so tracking it once sees nothing; keep it in run.state.{name}"
     )
 
 

@@ -131,9 +131,8 @@ class WholeState:
         for name, item in self.tracked.items():
             if exact_digest(item.capture()) != exact_digest(saved["tracked"][name]):
                 raise Refused(
-                    f"{name} ({type(item.value).__name__}) does not come back bit for bit from the state "
-                    "it gave: its "
-                    "load_state_dict changes or drops something"
+                    f"{name} ({type(item.value).__name__}) does not come back bit for bit from the state it "
+                    "gave: its load_state_dict changes or drops something"
                 )
         self.plain._values.clear()
         self.plain._values.update(saved["plain"])
