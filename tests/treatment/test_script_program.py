@@ -15,6 +15,7 @@ from akeso.script.program import Program as Script
 from akeso.treatment.script_program import ScriptProgram
 
 TRAIN = """
+import signal
 import torch
 from torch import nn
 import torch.nn.functional as F
@@ -57,7 +58,7 @@ def rate(value):
 def test_attempts_pause_go_on_crash_and_hang(program, tmp_path):
     source = TRAIN.replace("for epoch", "rate = optimizer.param_groups[0]['lr']\nfor epoch").replace(
         "    with torch.no_grad",
-        "    assert rate != 1, 'far too fast'\n    while rate > 1: pass\n    with torch.no_grad",
+        "    assert rate != 1, 'far too fast'\n    while rate > 1: signal.pause()\n    with torch.no_grad",
     )
     one = program(source)
     untreated = one.attempt(Prescription())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.script.commands import akeso_at_once
 
 SICK = """
 import torch
@@ -46,20 +46,8 @@ HEALTHY = SICK.replace("range(8)", "range(1)").replace("torch.sigmoid(", "torch.
 
 def treat(folder, *options, source):
     (folder / "train.py").write_text(source)
-    command = [
-        sys.executable,
-        "-m",
-        "akeso",
-        "treat",
-        "--json",
-        "out.json",
-        "--run",
-        "run",
-        *options,
-        "train.py",
-    ]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
+    done = akeso_at_once(
+        folder, "treat", "--json", "out.json", "--run", "run", *options, "train.py", NO_COLOR="1"
     )
     document = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {}
     return done, document
@@ -76,7 +64,7 @@ def test_a_sick_script_is_cured_and_the_change_shown(tmp_path):
     assert document["diagnoses"][0]["problem"] == "vanishing-gradient"
     assert {edit["remedy"] for edit in document["prescription"]} == {"substitute-activation", "reinitialise"}
     assert document["cost"]["steps"] < 3.1
-    assert "--- a/train.py" in done.stderr
+    assert "--- a/train.py" in done.stderr.decode()
     assert os.path.isfile(document["weights"])
     assert (tmp_path / "train.py").read_text() == SICK
 
@@ -101,5 +89,5 @@ def test_a_healthy_script_is_left_alone_after_one_run(tmp_path):
 def test_wrong_usage_is_said_before_anything_is_run(tmp_path, options, words):
     done, _ = treat(tmp_path, *options, source="raise SystemExit(3)")
     assert done.returncode == 2
-    assert words in done.stderr
+    assert words in done.stderr.decode()
     assert not (tmp_path / "run").exists()
