@@ -75,6 +75,8 @@ def test_rates_are_dosed_by_optimizer_and_direction() -> None:
     assert high[0].values["to"] == pytest.approx(1e-3)
     low = candidates(_history(optimizer="SGD", lr=1e-6), [_found("learning-rate-too-low")])[0].prescription
     assert low[0].values["to"] == pytest.approx(0.05)
+    nowhere = candidates(_history(optimizer="SGD", lr=5.0), [_found("slow-convergence")])[0].prescription
+    assert nowhere[0].values["to"] == pytest.approx(0.05)
 
 
 def test_double_softmax_loses_one_and_a_wrong_loss_is_replaced() -> None:

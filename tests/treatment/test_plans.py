@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,6 +157,48 @@ def test_a_cure_that_is_not_better_is_not_handed_back() -> None:
     assert outcome.prescription == ()
     assert outcome.after == outcome.before == 0.80
     assert any("beyond noise" in tried.verdict for tried in outcome.attempts)
+
+
+class Resumable(Scripted):
+    """One whose attempts can be gone on with, and whose value depends on the step."""
+
+    def __init__(self, treated: Any) -> None:
+        super().__init__(0.5, None)
+        self.value, self.reached = treated, {Prescription(): 0}
+
+    @property
+    def resumable(self) -> bool:
+        return True
+
+    def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                stop_on_error: bool = False) -> Attempt:  # fmt: skip
+        self.treated = lambda cure: self.value(cure, max_steps or 100)
+        made = super().attempt(prescription, max_steps=max_steps)
+        before = self.reached.get(prescription, 0)
+        self.reached[prescription] = made.steps
+        return replace(made, spent=made.steps - before)
+
+
+def test_a_cure_that_shone_and_faded_gives_way_to_one_that_was_better_after_fewer_steps() -> None:
+    def value(cure: Prescription, steps: int) -> float:
+        shines = any(edit.values.get("to") == "SELU" for edit in cure)
+        return (0.9 if steps <= 30 else 0.6) if shines else 0.8
+
+    outcome = akeso.treat(Resumable(value))
+    assert outcome.status == "repaired"
+    assert outcome.after == 0.8
+    faded = [tried for tried in outcome.attempts if "was better after fewer steps" in tried.verdict]
+    assert faded
+    assert all(tried.attempt.steps < 100 for tried in faded)
+    assert outcome.cost.steps <= 3.0
+
+
+def test_a_cure_under_which_little_is_learnt_is_tried_at_a_higher_rate() -> None:
+    fast = Resumable(lambda cure, steps: 0.9 if cure.of("set-learning-rate") else 0.7)
+    only = ["substitute-activation", "reinitialise", "set-learning-rate"]
+    outcome = akeso.treat(fast, only=only, budget=3.0)
+    assert outcome.prescription.of("substitute-activation")
+    assert outcome.prescription.of("set-learning-rate")[0].values["to"] == pytest.approx(0.025)
 
 
 def test_ctrl_c_hands_back_the_best_so_far() -> None:

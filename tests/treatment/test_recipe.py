@@ -247,3 +247,19 @@ def test_a_function_that_was_taken_off_stays_off_after_an_evaluation() -> None:
     assert attempt.metric > 0.9
     with torch.no_grad():
         assert float(attempt.model(X).max()) > 1.5
+
+
+class Squares(nn.Module):
+    """An activation that the watch does not know as one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.square(self.first(value)))  # type: ignore[no-any-return]
+
+
+def test_the_recipe_knows_activations_that_the_watch_does_not() -> None:
+    attempt = plain(recipe(model=Squares, epochs=1))
+    assert list(attempt.history.facts["activations"].values()) == ["Square"]

@@ -37,7 +37,7 @@ class LowerRate(Remedy):
 
 
 class RaiseRate(Remedy):
-    """The usual rate where the rate is below it, ten times the rate otherwise."""
+    """The usual rate where the rate is far from it, on either side; five times the rate otherwise."""
 
     name = "set-learning-rate"
 
@@ -48,6 +48,8 @@ class RaiseRate(Remedy):
         if facts.lr < facts.usual_rate / 2:
             yield Prescription([set_rate(facts.usual_rate)])
             yield Prescription([set_rate(facts.usual_rate * 5)])
+        elif facts.lr > 10 * facts.usual_rate:
+            yield Prescription([set_rate(facts.usual_rate)])  # no higher one will help
         else:
             yield Prescription([set_rate(facts.lr * 5)])
 

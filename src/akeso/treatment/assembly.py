@@ -84,6 +84,7 @@ def assemble(recipe: Recipe, prescription: Prescription, seed: int) -> Assembly:
         refused=refused, notes=notes,
     )  # fmt: skip
     built.facts["task"] = task
+    built.facts["activations"] = {site.name: site.kind for site in anatomy.hidden()}
     if isinstance(anatomy.output, Tensor):
         built.facts["classes"] = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
         built.facts["output_activation"] = last

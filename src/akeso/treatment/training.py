@@ -257,8 +257,8 @@ class _Watched:
     def history(self) -> History:
         history = self._watch.history
         for name, value in self._known.items():
-            # A loss of the user's own hides from the watch what the recipe knows.
-            if history.facts.get(name) in (None, "unknown", "custom"):
+            # A loss or an activation of the user's own hides from the watch what the recipe knows.
+            if history.facts.get(name) in (None, "unknown", "custom", {}):
                 history.facts[name] = value
         return history
 

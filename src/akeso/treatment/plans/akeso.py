@@ -9,7 +9,7 @@ from akeso.remedies.candidates import Candidate, candidates, treatable
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
 from akeso.treatment.plans.ledger import Ledger, better, margin
-from akeso.treatment.plans.race import promise
+from akeso.treatment.plans.race import learnt, promise
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt, Program
 
@@ -36,6 +36,8 @@ CERTAIN = frozenset(
 )
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
+#: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
+SLOW = 0.25
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
 
@@ -62,8 +64,8 @@ class AkesoPlan(Plan):
             ledger.notes += [f"would try: {option.prescription.describe()}" for option in options]
             return ledger.close(untreated, "failed" if sick else "healthy")
         ranked = self._race(ledger, untreated, options)
-        for contestant in ranked[:2]:
-            winner = self._prove(ledger, untreated, contestant)
+        for position, contestant in enumerate(ranked):
+            winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :])
             if winner is not None:
                 return ledger.close(winner, "improved" if _left(untreated, winner) else "repaired")
         return self._give_up(ledger)
@@ -117,7 +119,9 @@ class AkesoPlan(Plan):
             ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
         return further + ranked[2:]
 
-    def _prove(self, ledger: Ledger, untreated: Attempt, contestant: Attempt) -> Attempt | None:
+    def _prove(
+        self, ledger: Ledger, untreated: Attempt, contestant: Attempt, rivals: list[Attempt]
+    ) -> Attempt | None:
         """Train a contestant to the end, treat what it uncovers, and hold it against the untreated run."""
         current = self._combine(ledger, untreated, contestant)
         for share in (SECOND_RUNG, 0.5, 1.0) if ledger.program.resumable else (1.0,):
@@ -132,8 +136,9 @@ class AkesoPlan(Plan):
                 return None
             if share < 1.0:
                 current = self._combine(ledger, untreated, current)
-            if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
-                ledger.judge(current, "rejected: half of the training has brought nothing")
+            reason = _disappoints(current, untreated, rivals, share)
+            if reason:
+                ledger.judge(current, f"rejected: {reason}")
                 return None
         before = ledger.untreated or untreated
         if not before.whole and not _out_of_reach(before, current):
@@ -146,13 +151,13 @@ class AkesoPlan(Plan):
         return None
 
     def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
-        """Where one cure uncovers the next problem, try cures of that one on top."""
-        left = [found for found in treatable(current.diagnoses) if found.severity == "error"]
+        """Where one cure uncovers the next problem, or what is left is slow, try cures of that on top."""
+        left, most = _uncovered(ledger, current)
         if not left or current.score >= GOOD:
             return current
         further = _allowed(ledger, candidates(current.history, left), current.prescription)
         best = current
-        for option in list(further)[:2]:
+        for option in list(further)[:most]:
             cure = current.prescription.plus(*option.prescription)
             if ledger.known(cure) is not None or ledger.room < current.steps + ledger.planned:
                 continue
@@ -213,6 +218,19 @@ def learnt_nothing(attempt: Attempt) -> bool:
     return attempt.score <= sign * attempt.chance + margin(attempt) / 2
 
 
+def _uncovered(ledger: Ledger, current: Attempt) -> tuple[list[Diagnosis], int]:
+    """What a cure has left to cure, and how many remedies that is worth."""
+    left = [found for found in treatable(current.diagnoses) if found.severity == "error"]
+    if left:
+        return left, 2
+    early = current.steps <= round(SECOND_RUNG * ledger.planned)
+    if not early or current.prescription.of("find-learning-rate"):
+        return [], 0
+    if learnt_nothing(current):
+        return [_suspicion("slow-convergence")], 2
+    return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)
+
+
 def _suspicion(problem: str) -> Diagnosis:
     return Diagnosis(problem, "error", 0.0, "", 0, {}, (), (), "")
 
@@ -267,9 +285,23 @@ def _out_of_reach(before: Attempt, after: Attempt) -> bool:
 
 def _rank(attempt: Attempt, untreated: Attempt) -> tuple[bool, float]:
     """Order among candidates: one that leaves a certain fault in place comes after those that remove it."""
+    return _leaves_fault(attempt, untreated), -promise(attempt, untreated)
+
+
+def _leaves_fault(attempt: Attempt, untreated: Attempt) -> bool:
     faults = {found.problem for found in treatable(untreated.diagnoses)} & set(CERTAIN)
-    leaves = any(found.problem in faults for found in treatable(attempt.diagnoses))
-    return leaves, -promise(attempt, untreated)
+    return any(found.problem in faults for found in treatable(attempt.diagnoses))
+
+
+def _disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
+    """Why a contestant is not worth the rest of its training; empty where it is."""
+    for rival in rivals if share < 1.0 else ():
+        as_clean = _leaves_fault(rival, untreated) <= _leaves_fault(current, untreated)
+        if as_clean and rival.steps < current.steps and better(rival, current):
+            return f"{rival.prescription.describe()} was better after fewer steps"
+    if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
+        return "half of the training has brought nothing"
+    return ""
 
 
 def _left(untreated: Attempt, after: Attempt) -> bool:
