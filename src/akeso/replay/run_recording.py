@@ -23,7 +23,7 @@ from akeso.replay.run_losses import Courier, Loss, Page
 from akeso.replay.state_tracked import Tracked, TrackedModule, TrackedOptimizer
 
 _MOST = 1024
-_PATIENCE = 0.02
+_PATIENCE = 0.1
 """Seconds for which records may wait to be written together: what a kill can cost of the journal.
 
 Twice as long where losses have to come from a device: those of one portion are read when the next one leaves."""
@@ -42,6 +42,7 @@ class Recorder:
         self._written = perf_counter()
         self._gradient: list[Digest] = []
         self._cost = 0.0
+        self._light = 0.0
         self._began = 0.0
         self._extra = 0
         self._taken = 0
@@ -98,6 +99,8 @@ class Recorder:
         self._waiting.append(fields)
         if self.full or self._courier.full or start - self._written > _PATIENCE:
             self.flush(wait=False)
+        if not self.full:
+            self._light += 0.1 * (perf_counter() - start - self._light)
 
     def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
         values: list[torch.Tensor] = []
@@ -130,8 +133,10 @@ class Recorder:
         if self.step_time == 0:
             return
         every = 1
-        # Half the budget: the other half is for what is done at every step.
-        while every < _MOST and self._cost / every > 0.5 * self._budget * self.step_time:
+        # What is done at every step is paid first, but never more than three quarters of the budget from it.
+        budget = self._budget * self.step_time
+        left = max(budget - self._light, 0.25 * budget)
+        while every < _MOST and self._cost / every > left:
             every *= 2
         # Up at once, down by halves: one quick step among slow ones should not bring the cost back.
         self.every = every if every >= self.every else self.every // 2
