@@ -65,6 +65,8 @@ def test_says_what_was_not_checked():
     assert "12 of 48 layers visible" in said
     assert any("loss function not recognised" in line for line in said)
     assert examine(History()).not_checked == ("no training step was seen",)
+    history.facts["printed_metrics"] = {"test_accuracy": [[99, 0.9]]}
+    assert any("only in what the script prints" in line for line in examine(history).not_checked)
 
 
 def test_a_detector_that_fails_is_named_and_the_others_go_on():

@@ -190,7 +190,9 @@ def _unseen(history: History) -> list[str]:
     if len(loss) < _SHORT:
         lines.append(f"only {len(loss)} steps seen: too few to judge curves")
     if not history.series("val_loss") and not history.series("val_accuracy"):
-        lines.append("no validation seen: overfitting and leakage not checked")
+        printed = any(name.startswith(("val", "test")) for name in facts.get("printed_metrics") or ())
+        where = "validation seen only in what the script prints" if printed else "no validation seen"
+        lines.append(f"{where}: overfitting and leakage not checked")
     if facts.get("loss") in (None, "custom"):
         lines.append("loss function not recognised: output, loss and targets not checked against each other")
     elif facts.get("task") in (None, "unknown"):

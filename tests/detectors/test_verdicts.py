@@ -301,3 +301,19 @@ def test_validation_that_is_a_little_but_surely_better_than_guessing_has_found_a
     sizes = {"val_size": 10_000}
     assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.1))) == "unlearnable-labels"
     assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.13))) != "unlearnable-labels"
+
+
+def test_a_loss_summed_over_episodes_that_get_longer_is_no_loss_that_rises() -> None:
+    grows = {"loss": lambda s: 15.0 + 200.0 * s, "noise": 0.6, "baseline": math.nan, "accuracy": None}
+    steps = {"update": lambda i: 0.3, "run": {"batch_size": 4.0}}
+    assert first(Sketch(**grows, **steps, facts=REGRESSION)) == "learning-rate-too-high"
+    assert first(Sketch(**grows, **steps, facts={**REGRESSION, "loss_terms": 129})) is None
+    broken = {**grows, "loss": lambda s: np.where(s > 0.5, np.nan, 15.0)}
+    assert first(Sketch(**broken, **steps, facts={**REGRESSION, "loss_terms": 129})) == "non-finite"
+
+
+def test_no_more_gain_does_not_say_its_name_twice() -> None:
+    done = Sketch(loss=lambda s: np.maximum(0.05, 2.3 * np.exp(-20 * s)), noise=0.05).history()
+    (remark,) = examine(done).diagnoses
+    assert remark.problem == "no-more-gain"
+    assert remark.sentence.startswith("The loss has not got better")

@@ -105,3 +105,10 @@ def test_a_report_shows_itself_in_notebooks_and_as_text() -> None:
     assert "<b>" not in html.replace("<b style", "")
     text = str(report)
     assert text.index("out of scale") < text.index("95 %") < text.index("Nothing has been gained")
+
+
+def test_training_and_validation_loss_are_given_on_one_scale() -> None:
+    run = history()
+    run.add(99, "val_loss", "", 0.25)
+    run.facts["val_scale"] = 4.0  # the training adds up what validation averages
+    assert run_document(run, examine(run), 0.0)["metrics"]["val_loss"] == 1.0

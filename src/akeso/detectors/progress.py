@@ -269,7 +269,7 @@ class NoMoreGain(Detector):
             int(loss.steps[len(before)]),
             "",
             {"best_before": float(f"{stand.best:.4g}"), **stand.evidence()},
-            f"No more gain: the loss has not got better in the last {len(late)} steps.",
+            f"The loss has not got better in the last {len(late)} steps.",
         )
 
     def _gained(self, before: Floats, late: Floats, stand: Standing) -> bool:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
 from akeso.history import History, Series
+
+#: More calls of a loss function than this in one step are not terms of a loss but the moments of an episode.
+_EPISODE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,8 @@ def standing(history: History) -> Standing:
     ended_badly = len(loss) > 0 and not bool(np.isfinite(loss.values[-3:]).any())
     baseline = _baseline(history)
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
+    # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
+    adversarial = adversarial or (not math.isfinite(baseline) and _terms(history) > _EPISODE)
     last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
@@ -177,11 +183,21 @@ def standing(history: History) -> Standing:
     )
 
 
+def _terms(history: History) -> int:
+    known = history.facts.get("loss_terms")
+    return known if isinstance(known, int) else 1
+
+
 def validation_loss(history: History) -> Series:
-    """The validation loss on the scale of the training loss, which may be a sum or carry a factor."""
+    """The validation loss on the scale of the training loss."""
     series = history.series("val_loss").finite()
+    return Series(series.steps, series.values * validation_scale(history))
+
+
+def validation_scale(history: History) -> float:
+    """What brings a validation loss to the scale of the training loss, which may be a sum or carry a factor."""
     scale = history.facts.get("val_scale")
-    return Series(series.steps, series.values * scale) if isinstance(scale, (int, float)) else series
+    return float(scale) if isinstance(scale, (int, float)) else 1.0
 
 
 def _baseline(history: History) -> float:

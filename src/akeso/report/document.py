@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from akeso.detectors.standing import validation_scale
 from akeso.history import History
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def _last(history: History, signal: str) -> float | None:
     if not series:
         return None
     if signal not in ("loss", "accuracy"):
-        return float(series.values[-1])
+        scale = validation_scale(history) if signal == "val_loss" else 1.0
+        return float(series.values[-1]) * scale
     if series.steps[-1] + 1 < _RECENT * history.steps:
         return None  # sampled long ago: no figure that the run ended with
     count = max(1, min(_LAST, len(series) // 10))
