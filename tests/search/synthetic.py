@@ -42,3 +42,20 @@ def loss_study(trials: int, seed: int, epochs: int = 20, tail: float = 3.0) -> R
             RecordedTrial(number, {"x": float(floor)}, tuple(values.tolist()), tuple(seconds.tolist()))
         )
     return of_trials(made, maximize=False, epochs=epochs)
+
+
+def crossing_study(trials: int, seed: int, epochs: int = 20, maximize: bool = False) -> RecordedStudy:
+    """Curves that cross: the slower a trial starts, the better it tends to end."""
+    draw = np.random.default_rng(seed)
+    t = np.arange(1, epochs + 1) / epochs
+    made = []
+    for number in range(trials):
+        slow = draw.random()
+        end = 1.0 - 0.5 * slow + 0.3 * draw.random()
+        curve = end + (2.5 - end) * np.exp(-t * np.exp(2.3 - 1.2 * slow))
+        values = (curve + draw.normal(0, 0.01, epochs)) * (-1.0 if maximize else 1.0)
+        seconds = np.cumsum(np.full(epochs, np.exp(draw.normal(0, 0.5))))
+        made.append(
+            RecordedTrial(number, {"x": float(slow)}, tuple(values.tolist()), tuple(seconds.tolist()))
+        )
+    return of_trials(made, maximize=maximize, epochs=epochs)

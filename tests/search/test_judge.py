@@ -128,6 +128,25 @@ def test_no_more_gain_keeps_the_value_and_needs_a_gain_before() -> None:
     assert judge.of_curve(running_costs(flat, maximize=True)) == CONTINUE
 
 
+def test_a_trial_that_may_become_the_best_goes_on_while_it_gains() -> None:
+    """It was ended early before, for the finished trials had gained no more from where it stood."""
+    flat = [Curve(tuple([0.9 - 0.05 * i] * EPOCHS), full=True) for i in range(8)]
+    judge = Judge(AKESO, Knowledge(flat, EPOCHS), maximize=False)
+    rising = np.linspace(1.0, 0.3, EPOCHS)
+    assert all(judge.of_curve(rising[:epoch]).action != "finish" for epoch in range(1, EPOCHS + 1))
+    settled = np.r_[np.linspace(1.0, 0.5, 6), np.full(14, 0.5)]
+    ends = [epoch for epoch in range(1, EPOCHS) if judge.of_curve(settled[:epoch]).action == "finish"]
+    assert ends
+    assert ends[0] > 6
+
+
+def test_two_finished_trials_say_something_of_a_third() -> None:
+    good = [Curve(tuple((a + 1 / (t + 1)).tolist()), full=True) for a in (0.1, 0.12)]
+    judge = Judge(AKESO, Knowledge(good, EPOCHS), maximize=False)
+    assert judge.of_curve(0.11 + 1 / (t[:8] + 1)).action != "stop"
+    assert any(judge.of_curve(np.full(epoch, 2.0)).action == "stop" for epoch in range(1, EPOCHS))
+
+
 def test_bttackler_stops_for_its_indicators_and_finishes_for_no_more_gain() -> None:
     judge = Judge(BTTACKLER, Knowledge((), EPOCHS), maximize=True)
     none = np.empty(0)

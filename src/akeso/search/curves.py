@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -87,15 +88,50 @@ class Knowledge:
     def __len__(self) -> int:
         return len(self.curves)
 
-    def threshold(self, share: float) -> float:
-        """The cost at which the best ``share`` of all ended trials ends; infinite without enough values."""
-        if not len(self.finals):
-            return math.inf
-        return float(self.finals[max(0, math.ceil(share * len(self.finals)) - 1)])
+    def edge(self, share: float, rate: float) -> float:
+        """A cost that hardly any trial of the best ``share`` ends beyond; infinite before any has ended well.
+
+        The best share is meant of all trials that the study will ever see, of which the ended ones are a sample.
+        Whatever the costs are like: a trial exchangeable with them belongs to the best share and yet ends worse
+        than this with probability at most ``rate``.
+        """
+        return self._at(_place(self.ended, share, rate, outside=True))
+
+    def core(self, share: float, rate: float) -> float:
+        """A cost so good that hardly any trial outside the best ``share`` reaches it, in the sense of ``edge``."""
+        place = _place(self.ended, share, rate, outside=False)
+        return self._at(place) if place else -math.inf
+
+    def _at(self, place: int) -> float:
+        """The cost in that place, or the worst of those that ended with one."""
+        valued = int(np.isfinite(self.finals).sum())
+        return float(self.finals[min(place, valued) - 1]) if valued else math.inf
 
     def best(self, count: int) -> float:
         """The cost of the ``count``-th best trial; infinite when fewer ended with a value."""
         return float(self.finals[count - 1]) if 1 <= count <= len(self.finals) else math.inf
+
+
+@lru_cache(maxsize=256)
+def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
+    """Which of ``count`` ended trials bounds the best ``share``.
+
+    Let B be the number of ``count + 1`` trials that belong to the best share. A new trial belongs to them and
+    has at least k better ones among the others with probability ``E max(B - k, 0) / (count + 1)``; it does not
+    belong to them and has fewer than k with ``E max(k - B, 0) / (count + 1)``. The first place k for which the
+    former is at most ``rate``, or the last for which the latter is.
+    """
+    n = count + 1
+    at = np.arange(n + 1)
+    logs = np.cumsum(np.log(np.maximum(at, 1)))
+    chances = np.exp(logs[n] - logs - logs[::-1] + at * math.log(share) + (n - at) * math.log1p(-share))
+    places = np.arange(1 if outside else 0, count + 1)
+    excess = (at[None, :] - places[:, None]) * (1 if outside else -1)
+    risk = (np.maximum(excess, 0) * chances).sum(1) / n
+    fitting = places[risk <= rate]
+    if outside:
+        return int(fitting[0]) if len(fitting) else count
+    return int(fitting[-1])  # place 0, which no trial takes, carries no risk
 
 
 class Scale:

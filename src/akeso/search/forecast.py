@@ -2,19 +2,25 @@
 
 The forecast of the gain still to come after epoch ``t`` is a ridge regression on the curve so far, weighted
 towards finished trials that stood where this one stands. Its error at that place is estimated from the same
-trials with each left out in turn. How many such errors the forecast must lie outside the study's best quarter
-before a trial is given up is calibrated in the manner of conformal prediction:
+trials with each left out in turn. A trial is given up when the forecast lies too many errors outside the best
+quarter of the study. Two things can go wrong, and each is given half of the ``rate`` of false stops:
 
-    Of a finished trial that ended inside the best quarter take the largest number of errors by which any of its
-    epochs predicted an end outside, of any other one minus infinity. The threshold is the
-    ``ceil((1 - rate) * (n + 1))``-th smallest of these ``n`` figures. If the finished trials and the new one are
-    exchangeable, the new one ends in the best quarter *and* crosses the threshold at any of its epochs with
-    probability at most ``rate``.
+*The edge of the best quarter* is known only from the trials that have ended. It is drawn so far out that a new
+trial belongs to the best quarter and yet ends beyond it with probability at most ``rate / 2``, whatever the costs
+are like (:meth:`akeso.search.curves.Knowledge.edge`).
 
-With fewer than ``1 / rate - 1`` finished trials no such order statistic exists; until then the threshold is
-Student's quantile for that few trials, and ``rate`` holds for forecast errors that are not heavier than normal.
-Trials that ran under a threshold are seen only when they did not cross it; for each of them ``rate / (1 - rate)``
-unseen crossings are added, so that the threshold does not creep down by its own doing.
+*The forecast* errs. How many errors it must lie outside is calibrated in the manner of conformal prediction:
+
+    Of a finished trial that ended inside the edge take the largest number of errors by which any of its epochs
+    predicted an end outside, of any other one minus infinity. The threshold is the
+    ``ceil((1 - rate / 2) * (n + 1))``-th smallest of these ``n`` figures. If the finished trials and the new one
+    are exchangeable, the new one ends inside the edge *and* crosses the threshold at any of its epochs with
+    probability at most ``rate / 2``.
+
+With fewer than ``2 / rate - 1`` finished trials no such order statistic exists; until then the threshold is
+Student's quantile for that few trials at which the share ``rate / 2`` of all trials, thus ``rate / 2 / top`` of the
+good ones, is lost by errors that are not heavier than normal. Trials that ran under a threshold are seen only when
+they did not cross it; unseen crossings are added in proportion, so that it does not creep down by its own doing.
 """
 
 from __future__ import annotations
@@ -32,22 +38,28 @@ from akeso.search.curves import Knowledge, Scale
 #: Regressions use at most this many finished trials, so that the cost of a report stays bounded.
 MOST_TRIALS = 200
 #: Fewer finished trials than this say nothing about others.
-FEWEST = 3
-_BANDWIDTH = 0.5
+FEWEST = 2
+#: A finished trial counts fully up to about one standard deviation from where this one stands, a little beyond.
+_BANDWIDTH = 1.0
 _FLOOR = 0.03
+#: How sure it must be that an end is not undercut before a trial ends early with its value.
+_SURE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The forecast for one trial after one epoch, in costs.
 
-    ``likely`` is the forecast final cost, ``optimistic`` the same less some errors, ``beyond`` the number of
-    errors by which the forecast lies outside the best quarter.
+    ``likely`` is the forecast final cost, ``optimistic`` what is hardly undercut, ``beyond`` the number of
+    errors by which the forecast lies outside the best quarter. ``gain`` is what is still to come at most, in
+    units of the study's spread; ``moved`` what came since half of the trial's epochs.
     """
 
     likely: float
     optimistic: float
     beyond: float
+    gain: float
+    moved: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +94,7 @@ class Forecast:
             raise BadInput(f"rate and top must lie between 0 and 1, but {rate=} and {top=}")
         curves, guarded = knowledge.curves, knowledge.guarded
         self.trials, self.epochs = len(curves), knowledge.epochs
-        # The best quarter of a young study is a few trials; so many are taken at least.
-        count = min(max(FEWEST, math.ceil(top * knowledge.ended)), len(curves))
-        self.goal = float(np.sort(curves[:, -1])[count - 1]) if count else math.inf
+        self.goal = knowledge.edge(top, rate / 2)
         if len(curves) > MOST_TRIALS:
             keep = np.linspace(0, len(curves) - 1, MOST_TRIALS).round().astype(int)
             curves, guarded = curves[keep], guarded[keep]
@@ -93,14 +103,15 @@ class Forecast:
         self._scale = Scale(curves)
         self._curves = self._scale.compress(curves)
         self._target = float(self._scale.compress(np.array([self.goal]))[0])
-        self.limit = self._calibrate(guarded, rate) if len(curves) >= FEWEST else math.inf
+        self._sure = student(_SURE, len(curves) - 2)
+        self.limit = self._calibrate(guarded, rate / 2, top) if len(curves) >= FEWEST else math.inf
 
-    def _calibrate(self, guarded: np.ndarray, rate: float) -> float:
+    def _calibrate(self, guarded: np.ndarray, rate: float, top: float) -> float:
         count = len(self._curves)
         unseen = float(guarded.sum()) * rate / (1 - rate)
         index = math.ceil((1 - rate) * (count + unseen + 1))
         if index > count:
-            return student(1 - rate, count - 2)
+            return student(1 - rate / top, count - 2)
         figures = np.full(count, -math.inf)
         good = self._curves[:, -1] <= self._target
         for t in range(self.epochs - 1):
@@ -160,22 +171,28 @@ class Forecast:
         """An error that is never undercut: a hundredth of the study's spread, less towards the end."""
         return 0.01 * (self.epochs - 1 - t) / max(self.epochs - 1, 1) + 1e-9
 
-    def _ahead(self, costs: Floats) -> tuple[float, float]:
-        prefix = self._scale.compress(np.asarray(costs, np.float64)[None, : self.epochs])
+    def _ahead(self, prefix: Floats) -> tuple[float, float]:
         gain, error = self._gains(prefix)
         return float(prefix[0, -1] - gain[0]), float(error[0])
 
-    def outlook(self, costs: Floats, errors: float = 1.0) -> Outlook:
-        """The forecast for a trial with these running costs so far, and the same less so many errors."""
-        likely, error = self._ahead(costs)
-        optimistic = self._scale.expand(likely - errors * error)
-        return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error)
+    def _compressed(self, costs: Floats) -> Floats:
+        return self._scale.compress(np.asarray(costs, np.float64)[None, : self.epochs])
 
-    def gain(self, costs: Floats, errors: float = 2.0) -> float:
-        """The gain still to come that is not exceeded but by so many errors, in units of the study's spread."""
-        likely, error = self._ahead(costs)
-        now = float(self._scale.compress(np.asarray(costs[-1:], np.float64))[0])
-        return now - likely + errors * error
+    def outlook(self, costs: Floats) -> Outlook:
+        """The forecast for a trial with these running costs so far.
+
+        What is still to come at most is the larger of two bounds: what the finished trials gained from there,
+        with a margin for its error, and what the trial gains by its own pace, as much with every doubling of
+        its epochs as with the last one.
+        """
+        prefix = self._compressed(costs)
+        now, done = float(prefix[0, -1]), prefix.shape[1]
+        likely, error = self._ahead(prefix)
+        moved = float(prefix[0, (done - 1) // 2]) - now
+        low = likely - self._sure * error
+        gain = max(now - low, moved * math.log2(self.epochs / done))
+        optimistic = self._scale.expand(low)
+        return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error, gain, moved)
 
     def floor(self, costs: Floats, *, rate: float) -> float:
         """A cost that the trial undercuts at its end with probability at most ``rate``.
@@ -194,7 +211,7 @@ class Forecast:
             limit = max(float(self._misses[index - 1]), 0.0)
         else:
             limit = max(float(self._misses[-1]), student(1 - rate, len(self._misses) - 1))
-        likely, error_here = self._ahead(costs)
+        likely, error_here = self._ahead(self._compressed(costs))
         return self._scale.expand(likely - limit * error_here)
 
 

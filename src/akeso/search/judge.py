@@ -10,7 +10,7 @@ import numpy as np
 from akeso.diagnosis import Diagnosis
 from akeso.history import Floats
 from akeso.search.curves import Knowledge, jitter, stalled
-from akeso.search.forecast import Forecast
+from akeso.search.forecast import Forecast, Outlook
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import CONTINUE, Action, Verdict
 
@@ -27,8 +27,8 @@ class Judge:
         self.knowledge = knowledge
         self.maximize = maximize
         enough = profile.false_stops is not None and len(knowledge) >= profile.warm_up
-        rate = profile.false_stops or 0.02
-        self.forecast = Forecast(knowledge, rate=rate, top=profile.top) if enough else None
+        self._rate = profile.false_stops or 0.02
+        self.forecast = Forecast(knowledge, rate=self._rate, top=profile.top) if enough else None
 
     @property
     def guarding(self) -> bool:
@@ -37,8 +37,8 @@ class Judge:
 
     def protects(self, cost: float) -> bool:
         """Whether a trial that already stands at ``cost`` is among the best of the study."""
-        return len(self.knowledge) >= self.profile.warm_up and cost <= self.knowledge.threshold(
-            self.profile.top
+        return len(self.knowledge) >= self.profile.warm_up and cost <= self.knowledge.edge(
+            self.profile.top, self._rate / 2
         )
 
     def of_findings(
@@ -70,10 +70,9 @@ class Judge:
         if epoch >= self.knowledge.epochs - 1:
             return CONTINUE
         if self.forecast is not None:
-            return (
-                self._of_forecast(self.forecast, costs, epoch)
-                or self._of_gain(self.forecast, costs, epoch)
-                or self._of_reach(self.forecast, costs, epoch)
+            outlook = self.forecast.outlook(costs)
+            return self._of_forecast(self.forecast, outlook, costs, epoch) or self._of_gain(
+                self.forecast, outlook, costs, epoch
             )
         return self._of_stalling(costs, epoch)
 
@@ -85,11 +84,8 @@ class Judge:
         )
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
 
-    def _of_forecast(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
-        if costs[-1] <= forecast.goal or self.protects(float(costs[-1])):
-            return CONTINUE
-        outlook = forecast.outlook(costs)
-        if outlook.beyond <= forecast.limit:
+    def _of_forecast(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
+        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit:
             return CONTINUE
         shown = {
             "value": self._value(float(costs[-1])),
@@ -106,39 +102,38 @@ class Judge:
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
-    def _of_gain(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
-        """No more gain, as the finished trials show it: nothing is to be expected but a sliver."""
-        if self.profile.sliver is None or epoch < 2 or costs[-1] <= self.knowledge.best(1):
+    def _of_gain(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
+        """No more gain, by the finished trials and by its own pace: nothing is to be expected but a sliver.
+
+        One that may become the best of the study goes on as long as it has gained anything of late; one that
+        may come over the edge of the best quarter, until half a sliver is left that hardly overtakes a trial.
+        """
+        if self.profile.sliver is None or epoch < 2 or outlook.gain >= self.profile.sliver:
             return CONTINUE
-        gain = forecast.gain(costs)
-        if gain >= self.profile.sliver:
+        if outlook.optimistic <= self.knowledge.best(1):
+            if outlook.moved > 0:
+                return CONTINUE
+        elif self._undecided(forecast, outlook, float(costs[-1])) and (
+            outlook.gain >= self.profile.sliver / 2 or self._overtakes(outlook, float(costs[-1]))
+        ):
             return CONTINUE
         text = (
             f"After {epoch + 1} of {self.knowledge.epochs} epochs the finished trials of this study promise no more "
             "gain to one that stands here; the trial ends early and keeps its value."
         )
-        shown = {"value": self._value(float(costs[-1])), "gain_at_most": round(gain, 4)}
+        shown = {"value": self._value(float(costs[-1])), "gain_at_most": round(outlook.gain, 4)}
         return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)
 
-    def _of_reach(self, forecast: Forecast, costs: Floats, epoch: int) -> Verdict:
-        """A trial of the best quarter that cannot come among the best few has no more to give."""
-        if self.profile.reach is None or not self.protects(float(costs[-1])):
-            return CONTINUE
-        best = self._best()
-        outlook = forecast.outlook(costs, self.profile.reach)
-        if costs[-1] <= best or outlook.optimistic <= best:
-            return CONTINUE
-        likely = outlook.likely
-        shown = {
-            "value": self._value(float(costs[-1])),
-            "forecast": self._value(likely),
-            "best": self._value(best),
-        }
-        text = (
-            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g} and would "
-            f"end near {shown['forecast']:.4g}, out of reach of the best ({shown['best']:.4g}); its value is kept."
+    def _undecided(self, forecast: Forecast, outlook: Outlook, cost: float) -> bool:
+        """Whether the rest of the trial may decide if it belongs to the best quarter."""
+        return outlook.optimistic <= forecast.goal and cost > self.knowledge.core(
+            self.profile.top, self._rate / 4
         )
-        return Verdict("finish", "out-of-reach", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)
+
+    def _overtakes(self, outlook: Outlook, cost: float) -> bool:
+        """Whether the rest of the trial may overtake more ended trials than the rate of false stops allows."""
+        ends = self.knowledge.finals
+        return int(np.sum((ends >= outlook.optimistic) & (ends < cost))) > self._rate * self.knowledge.ended
 
     def _of_stalling(self, costs: Floats, epoch: int) -> Verdict:
         """No more gain: the trial had risen well above its own noise and then stood still for long.
@@ -158,11 +153,6 @@ class Judge:
             f"No gain over the last {window} of {epoch + 1} epochs; the trial ends early and keeps its value."
         )
         return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text)
-
-    def _best(self) -> float:
-        """The cost one must reach to count among the study's best: a tenth of a young study, ``keep`` later."""
-        young = math.ceil(0.1 * self.knowledge.ended)
-        return self.knowledge.best(max(1, min(self.profile.keep, young)))
 
     def _value(self, cost: float) -> float:
         return -cost if self.maximize else cost

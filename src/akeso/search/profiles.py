@@ -36,10 +36,9 @@ class SearchProfile:
 
     ``false_stops`` bounds the rate at which trials that would have ended in the best ``top`` share of the
     study are given up for their curve (see :mod:`akeso.search.forecast`); None leaves curves alone.
-    ``warm_up`` finished trials are needed before curves are compared. A trial that cannot come among the best
-    ``keep`` (at most; a tenth of a young study) by ``reach`` forecast errors ends early with its value, if that
-    lies in the best ``top`` share already. So does one from which no more gain than a ``sliver`` of the study's
-    spread is to be expected; in a study too young to know, one without any gain over ``patience`` of the epochs.
+    ``warm_up`` finished trials are needed before curves are compared. A trial from which no more gain than a
+    ``sliver`` of the study's spread is to be expected ends early with its value; in a study too young to know, one
+    without any gain over ``patience`` of the epochs.
     """
 
     name: str
@@ -51,8 +50,6 @@ class SearchProfile:
     false_stops: float | None = None
     top: float = 0.25
     warm_up: int = 4
-    keep: int = 10
-    reach: float | None = None
     patience: float | None = None
     sliver: float | None = None
 
@@ -61,10 +58,8 @@ class SearchProfile:
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise BadInput(f"{name} of a search profile must lie between 0 and 1, but got {value!r}")
-        if self.warm_up < 3 or self.keep < 1:
-            raise BadInput(
-                f"warm_up must be at least 3 and keep at least 1, but got {self.warm_up}, {self.keep}"
-            )
+        if self.warm_up < 2:
+            raise BadInput(f"warm_up of a search profile must be at least 2, but got {self.warm_up}")
 
     @property
     def digest(self) -> str:
@@ -82,10 +77,9 @@ AKESO: Final = SearchProfile(
     stops=_HOPELESS,
     at_steps=_HOPELESS,
     false_stops=0.02,
-    top=0.3,  # a margin around the best quarter: what its edge is, is itself only estimated
-    warm_up=3,
+    warm_up=2,
     patience=0.5,
-    sliver=0.05,
+    sliver=0.2,
 )
 
 BTTACKLER: Final = SearchProfile(

@@ -18,7 +18,7 @@ class Verdict:
     """One decision about one trial.
 
     ``indicator`` names the rule that spoke: a diagnosed problem, ``non-finite-value``, ``forecast``,
-    ``no-more-gain``, ``out-of-reach`` or ``pruner``.
+    ``no-more-gain`` or ``pruner``.
     """
 
     action: Action
