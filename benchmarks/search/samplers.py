@@ -73,8 +73,9 @@ class Tpe(_Ranked):
         below = [seen[i] for i in good]
         pool = [free[int(i)] for i in self._draw.permutation(len(free))[:CANDIDATES]]
         # Drawing candidates near the good trials is what TPE does; here: the pool's nearest to each good one.
+        at = np.stack([self._points[number] for number in free])
         for number in below:
-            distance = [float(np.sum((self._points[f] - self._points[number]) ** 2)) for f in free]
+            distance = np.sum((at - self._points[number]) ** 2, axis=1)
             pool += [free[i] for i in np.argsort(distance)[:3]]
         pool = list(dict.fromkeys(pool))
         scores = self._density(pool, below) - self._density(pool, above)
