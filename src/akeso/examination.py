@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from akeso.catalogue import PROBLEMS, causes_of
+from akeso.detectors.standing import summed_over_episodes
 from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
 from akeso.history import History
 from akeso.profiles import Profile, load_profile
@@ -198,7 +199,10 @@ def _unseen(history: History) -> list[str]:
     elif facts.get("task") in (None, "unknown"):
         lines.append("task not recognised")
     if not history.series("baseline_loss").finite() and "initial_loss_reference" not in facts:
-        lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
+        if summed_over_episodes(history):
+            lines.append("the loss is summed over episodes: its curve is not judged")
+        else:
+            lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
     seen, total = facts.get("layers_seen"), facts.get("layers_total")
     if isinstance(seen, int) and isinstance(total, int) and seen < total:
         lines.append(f"{seen} of {total} layers visible")

@@ -18,7 +18,7 @@ from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
 from akeso.history import History, Series
 
-#: More calls of a loss function than this in one step are not terms of a loss but the moments of an episode.
+#: More calls of a loss function in one step than a loss has terms.
 _EPISODE: Final = 20
 
 
@@ -153,7 +153,7 @@ def standing(history: History) -> Standing:
     baseline = _baseline(history)
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
-    adversarial = adversarial or (not math.isfinite(baseline) and _terms(history) > _EPISODE)
+    adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
     last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
@@ -183,9 +183,10 @@ def standing(history: History) -> Standing:
     )
 
 
-def _terms(history: History) -> int:
-    known = history.facts.get("loss_terms")
-    return known if isinstance(known, int) else 1
+def summed_over_episodes(history: History) -> bool:
+    """Whether a loss function is called so often in one step that its calls must be the moments of an episode."""
+    terms = history.facts.get("loss_terms")
+    return isinstance(terms, int) and terms > _EPISODE
 
 
 def validation_loss(history: History) -> Series:
