@@ -2,10 +2,11 @@
 
     python -m benchmarks.search --quick                                   two CPU cores, a few minutes
     python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
-    python -m benchmarks.search --only evaluate --pool FOLDER             compare on pools that are there
+    python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
 
-Recording goes on where it stopped. Every figure of the comparison is simulated from recorded trials and their
-wall-clock times; ``--only live`` trains for real, as a check.
+Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
+the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real, as a
+check.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 
 from akeso.search.recorded import load
 from benchmarks.search import evaluation
-from benchmarks.search.evaluation import RULES, Line, average, evaluate
+from benchmarks.search.evaluation import RULES, SHARE, Line, average, evaluate
 from benchmarks.search.pool import pack, record
+from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.tasks import CARD, FULL, QUICK, TASKS
 
 #: What the issue asks of ``akeso``, on average.
@@ -38,13 +40,22 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=None, help="processes that share the device")
     parser.add_argument("--size", choices=["quick", "card", "full"], default=None)
-    parser.add_argument("--pool", type=Path, default=Path("runs/search"), help="where the pools are")
+    parser.add_argument(
+        "--pool",
+        type=Path,
+        nargs="+",
+        default=[Path("runs/search")],
+        help="where the pools are; the first is written to",
+    )
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma separated")
     parser.add_argument("--rules", default=",".join(RULES), help="comma separated")
+    parser.add_argument(
+        "--samplers", default="random,tpe,gp", help=f"comma separated, of {', '.join(SAMPLERS)}; smac is slow"
+    )
     parser.add_argument("--repeats", type=int, default=None, help="repeats of the random sampler")
     parser.add_argument("--workers", type=int, default=1, help="simulated workers")
     parser.add_argument(
-        "--share", type=float, default=0.33, help="budget: share of the pool the plain search sees"
+        "--share", type=float, default=SHARE, help="budget: share of the pool the plain search sees"
     )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial: others than before")
@@ -62,12 +73,12 @@ def main() -> int:
         from benchmarks.search.live import run_live
 
         return run_live(
-            tasks, given.pool, size, given.device, minutes=minutes, jobs=jobs, rules=given.rules.split(",")
+            tasks, given.pool[0], size, given.device, minutes=minutes, jobs=jobs, rules=given.rules.split(",")
         )
     if given.only in (None, "record"):
         record(
             tasks,
-            given.pool,
+            given.pool[0],
             size,
             given.device,
             minutes=minutes,
@@ -76,26 +87,34 @@ def main() -> int:
             first=given.first,
         )
         if given.pack:
-            pack(given.pool, tasks, given.pack)
+            pack(given.pool[0], tasks, given.pack)
     if given.only == "record" or (given.only is None and given.device.startswith("cuda")):
-        print(f"recorded; compare with: python -m benchmarks.search --only evaluate --pool {given.pool}")
+        print(f"recorded; compare with: python -m benchmarks.search --only evaluate --pool {given.pool[0]}")
         return 0
     repeats = given.repeats or (6 if given.quick else 20)
-    samplers = {"random": repeats, "tpe": max(2, repeats // 2), "gp": max(2, repeats // 2)}
+    chosen = [sampler for sampler in given.samplers.split(",") if sampler]
+    if not chosen or any(sampler not in SAMPLERS for sampler in chosen):
+        parser.error(f"--samplers names {given.samplers!r}; there are {', '.join(SAMPLERS)}")
+    samplers = {name: repeats if name == "random" else max(2, repeats // 2) for name in chosen}
     return judge(given.pool, tasks, samplers, given.rules.split(","), given.workers, given.share)
 
 
 def judge(
-    pool: Path, tasks: list[str], samplers: dict[str, int], rules: list[str], workers: int, share: float
+    pools: list[Path],
+    tasks: list[str],
+    samplers: dict[str, int],
+    rules: list[str],
+    workers: int,
+    share: float,
 ) -> int:
     """Print the comparison and the issue's figures beside those reached; 1 when one falls short."""
     print("All figures below are simulated from recorded trials with their recorded wall-clock times.")
-    print(f"{'task':12} {'sampler':7} {'rule':14} {'Top10HR':22} {'TSBA':24} {'trials':>7} {'whole':>6} "
+    print(f"{'task':12} {'sampler':7} {'rule':14} {'Top10HR':22} {'at most':>7} {'TSBA':24} {'trials':>7} {'whole':>6} "
           f"{'false':>6} {'stops':>6}")  # fmt: skip
     lines: list[Line] = []
     overheads: list[float] = []
     for task in tasks:
-        study = evaluation.whole_trials(load(pool / task))
+        study = evaluation.whole_trials(evaluation.merged([load(pool / task) for pool in pools]))
         if len(study.trials) < 20:
             print(f"{task}: only {len(study.trials)} whole trials are recorded, 20 are needed; skipped")
             continue
@@ -106,13 +125,13 @@ def judge(
     if not lines:
         print("nothing to compare: record a pool first")
         return 1
-    return verdict(lines, rules, float(np.mean(overheads)), pool)
+    return verdict(lines, rules, float(np.mean(overheads)), pools[0])
 
 
 def show(line: Line) -> None:
     """One row."""
     print(
-        f"{line.task:12} {line.sampler:7} {line.rule:14} {line.hit_ratio!s:22} {line.tsba!s:24} "
+        f"{line.task:12} {line.sampler:7} {line.rule:14} {line.hit_ratio!s:22} {line.ceiling:7.1%} {line.tsba!s:24} "
         f"{line.more_trials:6.2f}x {line.whole:6.1f} {line.false:6.2%} {line.false_stops:6.2%}",
         flush=True,
     )

@@ -99,6 +99,7 @@ def run_live(
     for task_name in tasks:
         maximize = TASKS[task_name].maximize
         found: dict[str, list[Result]] = {}
+        without = 0
         for rule in known:
             path = str(folder / f"live-{task_name}-{rule}-{int(time.time())}.log")
             study = optuna.create_study(
@@ -125,11 +126,15 @@ def run_live(
             states = {
                 name: sum(t.state.name == name for t in trials) for name in ("COMPLETE", "PRUNED", "FAIL")
             }
+            ended = sum(states.values())
             best = (max if maximize else min)((r.value for r in found[rule]), default=float("nan"))
             line = f"{task_name:12} {rule:10} {states} best {best:.4f}"
-            if rule != "none":
+            if rule == "none":
+                without = ended
+            else:
                 pair = time_saved(found[rule], found["none"], maximize=maximize, horizon=60 * minutes)
                 hits = top_hit_ratio(found[rule], found["none"], maximize=maximize)
-                line += f"  Top10HR {hits:.0%}  TSBA {tsba([pair]) if pair else float('nan'):.0%}"
+                line += f"  Top10HR {hits:.1%}  TSBA {tsba([pair]) if pair else float('nan'):.1%}"
+                line += f"  trials {ended / max(1, without):.2f}x"
             print(line, flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""Samplers that choose among the recorded trials of a pool: random, TPE and GP.
+"""Samplers that choose among the recorded trials of a pool: random, TPE, GP, and SMAC where it is installed.
 
 In a simulated search a sampler cannot ask for any configuration, only for one that was recorded. TPE and the
 Gaussian process therefore rank the trials of the pool that were not taken yet. Stopped trials enter both with
@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akeso.search.recorded import RecordedStudy
 from akeso.search.simulation import Chooser, Ended, in_order
-from benchmarks.search.space import Choice, Space, places
+from benchmarks.search.space import Choice, Number, Space, places
 
 Array = NDArray[np.float64]
 STARTUP = 10
@@ -139,8 +140,51 @@ def _likelihood(x: Array, y: Array, scale: float) -> float:
     return float(-0.5 * y @ weights - np.log(np.diag(cholesky)).sum())
 
 
+class Smac(_Ranked):
+    """SMAC's own random forest and expected improvement, over the whole rest of the pool; needs ``smac``."""
+
+    def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
+        try:
+            from ConfigSpace import Configuration, ConfigurationSpace
+            from smac.acquisition.function import EI
+            from smac.model.random_forest import RandomForest
+        except ModuleNotFoundError as error:
+            raise SystemExit(
+                f"the sampler smac needs a package that is not there ({error}); pip install smac"
+            ) from None
+        super().__init__(study, space, seed)
+        domains = ConfigurationSpace(
+            {name: _smac_domain(name, domain) for name, domain in space.items()}, seed=seed
+        )
+        self._forest = RandomForest(domains, seed=seed)
+        self._improvement = EI()
+        self._encoded = {
+            number: Configuration(domains, values=dict(params)).get_array()
+            for number, params in self._params.items()
+        }
+
+    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
+        ranks = np.argsort(np.argsort(costs)) / max(1, len(costs) - 1)
+        self._forest.train(np.stack([self._encoded[n] for n in seen]), ranks)
+        best = float(ranks[~stopped].min() if np.any(~stopped) else ranks.min())
+        self._improvement.update(model=self._forest, eta=best, num_data=len(seen))
+        scores = self._improvement._compute(np.stack([self._encoded[n] for n in free]))
+        return free[int(np.argmax(scores))]
+
+
+def _smac_domain(name: str, domain: Number | Choice) -> Any:
+    from ConfigSpace import Categorical, Float, Integer
+
+    if isinstance(domain, Choice):
+        return Categorical(name, domain.options)
+    if domain.whole:
+        return Integer(name, (int(domain.low), int(domain.high) - 1))
+    return Float(name, (domain.low, domain.high), log=domain.log)
+
+
 SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int], Chooser]] = {
     "random": random_order,
     "tpe": Tpe,
     "gp": Gp,
+    "smac": Smac,
 }

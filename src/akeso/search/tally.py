@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,8 +71,13 @@ def _final(study: RecordedStudy, trial: RecordedTrial) -> float:
 
 def goal_of(study: RecordedStudy, top: float = 0.25) -> float:
     """The value at which the best ``top`` share of the recorded trials ends."""
-    ordered = sorted((v for v in finals_of(study).values() if math.isfinite(v)), reverse=study.maximize)
-    place = math.ceil(top * len(study.trials)) - 1
+    return goal_among(list(finals_of(study).values()), maximize=study.maximize, top=top)
+
+
+def goal_among(values: Sequence[float], *, maximize: bool, top: float = 0.25) -> float:
+    """The value at which the best ``top`` share of these ends; those that are not finite count as worst."""
+    ordered = sorted((v for v in values if math.isfinite(v)), reverse=maximize)
+    place = math.ceil(top * len(values)) - 1
     return ordered[min(max(place, 0), len(ordered) - 1)] if ordered else math.nan
 
 
