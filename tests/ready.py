@@ -8,6 +8,7 @@ the folder, with the environment, the arguments and the files for its three stre
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -70,6 +71,7 @@ def _become(arguments: list[str], folder: str, environment: dict[str, str], stre
 def _serve() -> None:
     import torch._dynamo  # noqa: F401  # the optimizers import it when they are first used
 
+    gc.freeze()  # what is there now is left alone when a child collects its garbage
     for line in sys.stdin:
         order = json.loads(line)
         if isinstance(order, int):

@@ -104,8 +104,8 @@ def run_bash(code: str, folder: Path) -> None:
         if not line.strip() or line.startswith("#"):
             continue
         expected = re.search(r"# exit code (\d+)", line)
-        words = shlex.split(line, comments=True)
-        if words[0] == "akeso" and not set("|&;<>$*`(") & set(line.partition(" #")[0]):
+        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+        if words[0] == "akeso" and not any(set(word) <= set("|&;<>()") for word in words if word):
             done = akeso_at_once(folder, *words[1:], **surroundings())
         else:
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Trains under data parallelism with and without watching; run by torchrun."""
+"""Trains under data parallelism with and without watching; one process a rank."""
 
 from __future__ import annotations
 
