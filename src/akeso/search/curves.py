@@ -125,9 +125,13 @@ def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
     at = np.arange(n + 1)
     logs = np.cumsum(np.log(np.maximum(at, 1)))
     chances = np.exp(logs[n] - logs - logs[::-1] + at * math.log(share) + (n - at) * math.log1p(-share))
-    places = np.arange(1 if outside else 0, count + 1)
-    excess = (at[None, :] - places[:, None]) * (1 if outside else -1)
-    risk = (np.maximum(excess, 0) * chances).sum(1) / n
+    if outside:
+        # E max(B - k, 0) is the sum of P(B >= i) over i > k.
+        reached = np.cumsum(chances[::-1])[::-1]
+        places, risk = at[1:n], np.cumsum(reached[::-1])[::-1][2:] / n
+    else:
+        # E max(k - B, 0) is the sum of P(B <= i) over i < k.
+        places, risk = at[:n], np.append(0.0, np.cumsum(np.cumsum(chances)))[:n] / n
     fitting = places[risk <= rate]
     if outside:
         return int(fitting[0]) if len(fitting) else count
