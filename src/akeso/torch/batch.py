@@ -115,18 +115,15 @@ class BatchReader:
     def _held_back(self) -> bool:
         """Whether any part that is trained has layers in evaluation mode; parts that are frozen belong there."""
         kinds = NORMS[:1] + DROPOUTS
-        for _, module in self._names.modules():
-            waiting = [part for part in module.children() if isinstance(part, kinds) and not part.training]
-            for part in waiting:
-                # What has no weights of its own goes with its neighbours.
-                own = list(part.parameters()) or list(module.parameters())
-                if any(parameter.requires_grad for parameter in own):
-                    return True
+        parts = [
+            (part, module) for _, module in self._names.modules() for part in (module, *module.children())
+        ]
         return any(
-            isinstance(module, kinds)
-            and not module.training
-            and any(p.requires_grad for p in module.parameters())
-            for _, module in self._names.modules()
+            isinstance(part, kinds)
+            and not part.training
+            # What has no weights of its own goes with its neighbours.
+            and any(p.requires_grad for p in list(part.parameters()) or module.parameters())
+            for part, module in parts
         )
 
     def _spread(self, passes: Passes, step: int) -> None:

@@ -47,6 +47,7 @@ def layers_of(
         own = [
             _parameter(names.parameter(parameter), parameter, id(parameter) in optimized, initial)
             for parameter in module.parameters(recurse=False)
+            if parameter.numel()  # some models keep an empty one, to know their device by
         ]
         kind = type(module).__name__
         activation = kind in _ACTIVATION_NAMES
