@@ -46,7 +46,7 @@ def main() -> int:
         for name, over in result.costs.items():
             print(f"  {name:28} wall {over.wall:+7.2%}   cpu {over.cpu:+7.2%}")
         print(
-            f"  akeso's own account: {result.own_account:.2%}; the first {training.block} steps took "
+            f"  akeso's own account: {result.own_account:.2%}; the first {result.begun} steps took "
             f"{result.start:.2f} s longer",
             flush=True,
         )

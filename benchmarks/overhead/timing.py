@@ -65,7 +65,8 @@ class Found:
     """What was measured of one training."""
 
     costs: dict[str, Cost]
-    start: float  # seconds that the first block took longer: the first looks are dense
+    begun: int  # steps of the first stretch, where looks are dense
+    start: float  # seconds that it took longer
     own_account: float
 
 
@@ -73,8 +74,8 @@ def measure(training: Training, device: torch.device, groups: int, folder: Path,
     """Costs beside the plain training, for akeso and the alternatives.
 
     One training is watched in turns: a block with the watch paused, a block with it on. Each watched block is
-    held against the plain ones before and after it. A block holds less than one look, so several are judged
-    together, and the median is taken over such groups.
+    held against the plain ones before and after it. Blocks are short, so that a machine which others use is the
+    same for both, and hold less than one look: many are judged together, and the median is taken over groups.
     """
     clock = _Clock(device)
     torch.manual_seed(0)
@@ -82,16 +83,17 @@ def measure(training: Training, device: torch.device, groups: int, folder: Path,
     block = training.block
     seldom = 8 if device.type == "cuda" else 4
 
-    def block_of_steps() -> tuple[float, float]:
-        return clock.time(lambda: plain(model, step, block))
+    def block_of_steps(steps: int = block) -> tuple[float, float]:
+        return clock.time(lambda: plain(model, step, steps))
 
+    begun = max(block, 200) if device.type == "cpu" else block
     block_of_steps()
     accounts: dict[str, Account] = {}
     watch = akeso.watch(model, optimizer, run=folder / "run")
-    first = block_of_steps()
+    first = block_of_steps(begun)
     watch.pause()
+    start = first[0] - block_of_steps(begun)[0]
     before = block_of_steps()
-    start = first[0] - before[0]
     with alternatives.histograms(folder / "tb") as histograms:
         others: dict[str, Callable[[], None]] = {
             ".grad.norm().item() loop": lambda: alternatives.item_loop(model, step, block),
@@ -117,4 +119,4 @@ def measure(training: Training, device: torch.device, groups: int, folder: Path,
     costs = {
         name: account.cost(training.together if name == "akeso" else 1) for name, account in accounts.items()
     }
-    return Found(costs, start, watch.overhead)
+    return Found(costs, begun, start, watch.overhead)

@@ -155,9 +155,9 @@ def _gpt(device: torch.device) -> Parts:
 
 
 CPU = (
-    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 250),
-    Training("LeNet on MNIST", _lenet, 0.01, 120),
-    Training("LSTM", _lstm, 0.01, 120),
+    Training("tiny MLP, 10 × 5", _tiny_mlp, 0.02, 50, 50),
+    Training("LeNet on MNIST", _lenet, 0.01, 20, 60),
+    Training("LSTM", _lstm, 0.01, 20, 60),
 )
 CUDA = (
     Training("CNN", _resnet_like, 0.01, 200, 5),
