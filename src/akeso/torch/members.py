@@ -31,22 +31,18 @@ class Members:
         self._passes, self._sites, self._adopt = passes, sites, adopt
         self._only = {id(optimizer) for optimizer in optimizers}
         self._keep = list(optimizers)  # ids are only unique while the objects live
-        self._indices: dict[int, int] = {}
+        self.indices: dict[int, int] = {}
         self._facts: list[dict[str, object]] = []
         self._initial: Delivery = {}
         self._listed = -1
         self.optimized: set[int] = set()  # ids of the parameters that some optimizer has
 
     def __bool__(self) -> bool:
-        return bool(self._indices)
-
-    def known(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """The number of an optimizer that has stepped before."""
-        return self._indices.get(id(optimizer))
+        return bool(self.indices)
 
     def index(self, optimizer: torch.optim.Optimizer) -> int | None:
         """The optimizer's number, ``None`` where it is none of ours."""
-        known = self._indices.get(id(optimizer))
+        known = self.indices.get(id(optimizer))
         if known is not None:
             return known
         if self._only:
@@ -56,7 +52,7 @@ class Members:
             self._names.known(parameter) for group in optimizer.param_groups for parameter in group["params"]
         ):
             return None
-        index = self._indices[id(optimizer)] = len(self._indices)
+        index = self.indices[id(optimizer)] = len(self.indices)
         self._keep.append(optimizer)
         self._facts.append(inventory.optimizer_facts(optimizer))
         self._record.fact("optimizers", list(self._facts))
@@ -64,7 +60,7 @@ class Members:
 
     def take(self, step: int) -> bool:
         """List what is new, before its first step where possible; ``True`` where something was."""
-        count = len(self._names.labels) + len(self._indices)
+        count = len(self._names.labels) + len(self.indices)
         if self._listed == count:
             return False
         self._listed = count

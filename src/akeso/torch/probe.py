@@ -193,8 +193,14 @@ class Probe(Listener):
 
     def after_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """The step is done: finish its readings, count it, decide about the next."""
-        if self.calm and self._members.known(optimizer) == 0:
-            self._calmly_on()
+        if self.calm and self._members.indices.get(id(optimizer)) == 0:
+            # Nearly all steps end here, and whatever is done is done with cold caches: it must be little.
+            if self._losses:
+                self._book.put(self.step, 0, self._losses)
+                self._losses = []
+            self.step += 1
+            if self.step >= self._wake:
+                self._look_after()
             return
         index = self._members.index(optimizer)
         if index is None:
@@ -216,17 +222,8 @@ class Probe(Listener):
 
     # steps -------------------------------------------------------------------------------------------
 
-    def _calmly_on(self) -> None:
-        """The end of a step like most: nothing was read but its loss, and the next may be like it.
-
-        Nearly all steps are such, and whatever is done here is done with cold caches: it must be little.
-        """
-        if self._losses:
-            self._book.put(self.step, 0, self._losses)
-            self._losses = []
-        self.step += 1
-        if self.step < self._wake:
-            return
+    def _look_after(self) -> None:
+        """Write down what calm steps have left, and see whether the next one is to be sampled."""
         now = time.perf_counter()
         self._book.flush(now, force=False)
         self._pace.plain(now, self.step)
