@@ -59,7 +59,8 @@ def test_two_processes_share_a_study_and_survive_the_death_of_one(kind: str, tmp
     assert all(t.user_attrs[memory.TRIAL]["epochs"] == 4 for t in ended)
     # What was learnt lies in the storage: a new process judges with the knowledge of the old ones.
     judges = memory.Memory(DiagnosisPruner().profile).judges(made, 4)
-    assert len(judges[0].knowledge) == sum(len(t.intermediate_values) == 4 for t in ended)
+    # Those that ended early with nothing more to gain teach as much as whole ones.
+    assert len(judges[0].knowledge) == sum(t.state == TrialState.COMPLETE for t in ended)
     target = str(tmp_path / ("study.db" if kind == "sqlite" else "study.log"))
     shown = CliRunner().invoke(search, ["report", target])
     assert shown.exit_code == 0, shown.output
