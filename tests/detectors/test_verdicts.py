@@ -307,11 +307,14 @@ def test_a_loss_summed_over_episodes_that_get_longer_is_no_loss_that_rises() -> 
     grows = {"loss": lambda s: 15.0 + 200.0 * s, "noise": 0.6, "baseline": math.nan, "accuracy": None}
     steps = {"update": lambda i: 0.3, "run": {"batch_size": 4.0}}
     assert first(Sketch(**grows, **steps, facts=REGRESSION)) == "learning-rate-too-high"
-    episodes = Sketch(**grows, **steps, facts={**REGRESSION, "loss_terms": 129})
+    alike = {**REGRESSION, "loss_terms": 129, "loss_terms_least": 129}
+    assert first(Sketch(**grows, **steps, facts=alike)) == "learning-rate-too-high"
+    varied = {**REGRESSION, "loss_terms": 129, "loss_terms_least": 14}
+    episodes = Sketch(**grows, **steps, facts=varied)
     assert first(episodes) is None
-    assert any("summed over episodes" in line for line in examine(episodes.history()).not_checked)
+    assert any("sum of more terms" in line for line in examine(episodes.history()).not_checked)
     broken = {**grows, "loss": lambda s: np.where(s > 0.5, np.nan, 15.0)}
-    assert first(Sketch(**broken, **steps, facts={**REGRESSION, "loss_terms": 129})) == "non-finite"
+    assert first(Sketch(**broken, **steps, facts=varied)) == "non-finite"
 
 
 def test_no_more_gain_does_not_say_its_name_twice() -> None:

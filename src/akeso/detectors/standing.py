@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
 from akeso.history import History, Series
-
-#: More calls of a loss function in one step than a loss has terms.
-_EPISODE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +180,9 @@ def standing(history: History) -> Standing:
 
 
 def summed_over_episodes(history: History) -> bool:
-    """Whether a loss function is called so often in one step that its calls must be the moments of an episode."""
-    terms = history.facts.get("loss_terms")
-    return isinstance(terms, int) and terms > _EPISODE
+    """Whether a loss has more than twice as many terms in one step as in another: moments of an episode, say."""
+    most, least = history.facts.get("loss_terms"), history.facts.get("loss_terms_least")
+    return isinstance(most, int) and isinstance(least, int) and most > 2 * least
 
 
 def validation_loss(history: History) -> Series:

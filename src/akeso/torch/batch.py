@@ -34,6 +34,7 @@ class BatchReader:
         self._weights: list[float] = []
         self._kind = ("", "")
         self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
+        self._terms: list[int] = []  # fewest and most calls of a loss function in one step
         self._models = 0
         self._sensitive: list[str] = []
 
@@ -71,9 +72,15 @@ class BatchReader:
             ]
         if call.reduction == "sum":
             facts["_sum"] = 1.0
-        if terms > 1:
-            self._record.fact("loss_terms", terms)
+        self._count(terms)
         return items, facts
+
+    def _count(self, terms: int) -> None:
+        least, most = self._terms or (terms, terms)
+        self._terms = [min(least, terms), max(most, terms)]
+        if self._terms[1] > 1:
+            self._record.fact("loss_terms", self._terms[1])
+            self._record.fact("loss_terms_least", self._terms[0])
 
     def _learn(self, call: Any, given: torch.Tensor | None, passes: Passes) -> None:
         if self._looks >= _LOOKS and call.name == self._loss_name:
