@@ -226,3 +226,17 @@ def test_features_made_under_no_grad_are_no_evaluation() -> None:
                 F.cross_entropy(head(features), labels[rows]).backward()
                 optimizer.step()
     assert not watch.history.events_of("evaluation")
+
+
+def test_a_kernel_of_which_only_the_middle_sees_data_is_seen_to_change() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Flatten(), nn.Linear(64, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(32, 64, 1, 1), torch.arange(32) % 2
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(80):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert watch.history.series("update_ratio", "0.weight").values.min() > 0
+    assert "parameters-not-trained" not in [found.problem for found in watch.diagnoses]

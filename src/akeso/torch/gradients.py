@@ -23,10 +23,21 @@ def dense(gradient: torch.Tensor) -> torch.Tensor:
     return gradient if to_local is None else to_local()
 
 
+def stride_of(count: int, most: int) -> int:
+    """A stride that takes at most ``most`` of ``count`` entries, from all over: no factor in common with the layout.
+
+    A multiple of nine would meet the same corner of every 3 × 3 kernel, and corners may see nothing but padding.
+    """
+    stride = math.ceil(count / most)
+    while math.gcd(stride, count) > 1:
+        stride += 1
+    return stride
+
+
 def _part(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().flatten()
     count = flat.numel()
-    return flat if count <= _SLICE else flat[:: math.ceil(count / _SLICE)]
+    return flat if count <= _SLICE else flat[:: stride_of(count, _SLICE)]
 
 
 class StepReadings:
@@ -91,7 +102,7 @@ def ten_statistics(kind: str, name: str, tensor: torch.Tensor) -> Items:
     """BTTackler's ten statistics of one tensor."""
     flat = tensor.detach().reshape(-1).float()
     if flat.numel() > 1 << 20:  # quantiles sort: a strided million says the same
-        flat = flat[:: math.ceil(flat.numel() / (1 << 20))]
+        flat = flat[:: stride_of(flat.numel(), 1 << 20)]
     mean = flat.mean()
     centred = flat - mean
     var = (centred * centred).mean()
