@@ -200,7 +200,9 @@ def _unseen(history: History) -> list[str]:
         lines.append("task not recognised")
     if not history.series("baseline_loss").finite() and "initial_loss_reference" not in facts:
         if summed_over_episodes(history):
-            lines.append("the loss is a sum of more terms in one step than in another: its curve is not judged")
+            lines.append(
+                "the loss is a sum of more terms in one step than in another: its curve is not judged"
+            )
         else:
             lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
     seen, total = facts.get("layers_seen"), facts.get("layers_total")
