@@ -17,6 +17,7 @@ HOLDER = """
 import os, sys, time
 from pathlib import Path
 from akeso.replay.lock import FolderLock
+os.register_at_fork(after_in_child=lambda: time.sleep(0.5))  # a child that comes to run late
 lock = FolderLock(Path(sys.argv[1]))
 if os.fork() == 0:
     time.sleep(30)
