@@ -92,12 +92,33 @@ def sample(tensor: torch.Tensor, rows: int = 32, entries: int = 8192) -> torch.T
     count = len(tensor)
     if count > rows:
         tensor = tensor[:: count // rows][:rows]
-    if tensor.dim() > 2:
-        tensor = tensor.flatten(1)
     if tensor.numel() > entries:
         stride = math.ceil(tensor.numel() / entries)
-        tensor = tensor[:, ::stride] if tensor.dim() > 1 else tensor[::stride]
-    return tensor
+        if tensor.dim() < 2:
+            return tensor[::stride]
+        if not tensor[0].is_contiguous():
+            return _spaced(tensor, stride)  # to flatten it would copy all of it
+        return tensor.flatten(1)[:, ::stride]
+    return tensor.flatten(1) if tensor.dim() > 2 else tensor
+
+
+def _spaced(tensor: torch.Tensor, stride: int) -> torch.Tensor:
+    """``tensor.flatten(1)[:, ::stride]``, without the flattening."""
+    places = torch.arange(0, math.prod(tensor.shape[1:]), stride, device=tensor.device)
+    at: tuple[torch.Tensor, ...] = ()
+    for size in reversed(tensor.shape[1:]):
+        at = (places % size, *at)
+        places = torch.div(places, size, rounding_mode="floor")
+    index: list[slice | torch.Tensor] = [slice(None), *at]
+    return tensor[tuple(index)]
+
+
+def _as_stored(tensor: torch.Tensor) -> torch.Tensor:
+    """The same entries in the order of memory, for what does not mind: nothing has to be copied then."""
+    if tensor.is_contiguous():
+        return tensor
+    strides = tensor.stride()
+    return tensor.permute(sorted(range(tensor.dim()), key=lambda dim: -strides[dim]))
 
 
 class Sites:
@@ -188,7 +209,7 @@ class Sites:
             tensor = tensor.float()
         if tensor.dim() == 0 or tensor.numel() < 2:
             return
-        low, high = torch.aminmax(tensor)
+        low, high = torch.aminmax(_as_stored(tensor))
         part = sample(tensor)
         var, mean = torch.var_mean(part, correction=0)
         self.items += [

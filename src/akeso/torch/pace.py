@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from statistics import median
+
+#: Looks that are remembered, and how many of anything make a median that means something.
+_LOOKS, _ENOUGH = 15, 7
 
 
 class Pace:
@@ -10,6 +14,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._plain: list[float] = []
+        self._beyond: list[float] = []
         self._since, self._step = time.perf_counter(), 0
         self.disturbed = False
         """Whether something other than steps has happened since the last one was noted."""
@@ -35,8 +40,14 @@ class Pace:
         """Seconds since the last step was noted."""
         return now - self._since
 
-    def beyond_usual(self, now: float) -> float:
-        """Seconds by which the step that ends now took longer than nine in ten plain ones; 0 if not known."""
-        if self.disturbed or len(self._plain) < 8:
-            return 0.0
-        return self.elapsed(now) - sorted(self._plain)[int(0.9 * len(self._plain))]
+    def look_cost(self, now: float, own: float) -> float:
+        """Seconds that the look which ends now has cost, ``own`` being those in which its code ran.
+
+        On a card neither is the whole: kernels run later, and code that waits for a full queue takes no time from
+        the training. So the length of steps with a look is held against that of plain ones, over several looks:
+        a single step may have waited for somebody else.
+        """
+        if self.disturbed or len(self._plain) < _ENOUGH:
+            return own
+        self._beyond = [*self._beyond[1 - _LOOKS :], self.elapsed(now) - median(self._plain)]
+        return max(0.0, median(self._beyond)) if len(self._beyond) >= _ENOUGH else own

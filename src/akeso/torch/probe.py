@@ -262,8 +262,7 @@ class Probe(Listener):
     def _count_cost(self, now: float) -> None:
         cost = self._own + self._hook_cost()
         if torch.cuda.is_initialized():
-            # What our kernels cost is only seen in the length of the step, where others vary less than that.
-            cost = max(cost, self._pace.beyond_usual(now))
+            cost = self._pace.look_cost(now, cost)
         self.cadence.sampled(self.step, cost)
         self._record.readings(self.step, {"step_seconds": {"": self._pace.elapsed(now)}})
         self._own = 0.0
