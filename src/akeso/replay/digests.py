@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,10 +77,9 @@ def of(value: Any) -> str:
     return f"{_nested(value, 0):016x}"
 
 
-def of_numbers(values: Iterable[int]) -> str:
+def of_numbers(values: Sequence[int]) -> str:
     """Return the digest of whole numbers, such as the indices of the samples of a batch."""
-    array = np.ascontiguousarray(np.asarray(list(values) if not isinstance(values, np.ndarray) else values))
-    return f"{(array.size & 0xFFFFFFFF) << 32 | zlib.crc32(array.astype(np.int64).tobytes()):016x}"
+    return f"{(len(values) & 0xFFFFFFFF) << 32 | zlib.crc32(np.array(values, dtype=np.int64).data):016x}"
 
 
 def bits(value: Any) -> str:

@@ -22,6 +22,7 @@ from akeso.replay.keys import key, mix
 
 Private: TypeAlias = np.random.Generator | np.random.RandomState | random.Random | torch.Generator
 _WORD = torch.empty((), dtype=torch.int64)
+_DRAWN = struct.Struct(">QdQ")
 _MASK = (1 << 64) - 1
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
@@ -79,7 +80,7 @@ def sounding() -> str:
     Ten times cheaper than :func:`digest`, and it moves the generators: for places where they are seeded anew
     right afterwards, or where every run draws alike.
     """
-    data = struct.pack(">QdQ", random.getrandbits(64), np.random.random_sample(), _WORD.random_().item())
+    data = _DRAWN.pack(random.getrandbits(64), np.random.random_sample(), _WORD.random_().item())
     # A CUDA generator lives on the host: its seed and offset are read without touching the device.
     for generator in cuda_generators():
         data += struct.pack(">QQ", generator.initial_seed() & _MASK, generator.get_offset())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ COMPARED = ("samples", "generators", "loss", "gradient", "parameters", "optimize
 """The digests of a step in the order in which a difference would show itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", tag="step"):
     """What is known of one step. A digest that was not taken at this step is ``None``."""
 
     step: int
@@ -53,10 +52,6 @@ class StepRecord:
                 found.append(name)
         return tuple(found)
 
-    def line(self) -> dict[str, Any]:
-        """Return the fields that are known, for the journal."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-
 
 @dataclass(frozen=True, slots=True)
 class JournalRead:
@@ -75,10 +70,9 @@ class JournalRead:
 
     def every_step(self) -> Iterator[StepRecord]:
         """Yield all step records in the order in which they were written."""
-        names = {field.name for field in fields(StepRecord)}
         for record in self.records:
             if record["k"] == "step":
-                yield StepRecord(**{name: value for name, value in record.items() if name in names})
+                yield msgspec.convert(record, StepRecord)
 
     def first(self, kind: str) -> dict[str, Any] | None:
         """Return the first line of a kind."""
@@ -154,10 +148,10 @@ class ReplayJournal:
 
     def steps(self, records: Iterable[StepRecord]) -> None:
         """Write the records of steps, all of them in one go."""
-        self._write([{"k": "step", **record.line()} for record in records])
+        self._write(records)
 
-    def _write(self, bodies: list[dict[str, Any]]) -> None:
-        if self.trouble is not None or not bodies:
+    def _write(self, bodies: Iterable[StepRecord | dict[str, Any]]) -> None:
+        if self.trouble is not None:
             return
         lines, chain = [], self._chain
         for body in bodies:
@@ -165,6 +159,8 @@ class ReplayJournal:
             chain = _link(chain, start)
             lines.append(start + b',"h":"' + chain.encode() + b'"}\n')
         data = b"".join(lines)
+        if not data:
+            return
         try:
             written = os.write(self._file, data)
             if written != len(data):

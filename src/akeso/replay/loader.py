@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pickle import PicklingError
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -105,7 +105,7 @@ class KeyedDataset(Dataset[Any]):
         """Read and put together one batch in this process, as a loader without workers does."""
         if batched and self._still and self.collate in (None, default_collate):
             # The same bits as reading samples and stacking them, in one go.
-            indices = torch.tensor(address[2])
+            indices = torch.from_numpy(np.array(address[2], dtype=np.int64))
             return [tensor[indices] for tensor in self.dataset.tensors]
         if not batched:
             return (self.collate or default_convert)(self[address])
@@ -161,8 +161,7 @@ class Loading:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """One batch with the place it comes from."""
 
     epoch: int

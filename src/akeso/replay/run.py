@@ -280,7 +280,8 @@ class Run:
             self.steps, self._epoch, self._batch, self._samples, loss, self._whole.tracked.values()
         )
         self._samples = []
-        self._say_mismatch()
+        if self._recorder.mismatches:
+            self._say_mismatch()
         self._recorder.begin(self.steps + 1)
         self._spent += perf_counter() - start
         if self._report is not None and self.steps >= self._orders.last:
@@ -290,7 +291,7 @@ class Run:
 
     def _say_mismatch(self) -> None:
         """Say the first step that came out differently, once; all of them are in the journal."""
-        if self._recorder.mismatches and not self._mismatch_said:
+        if not self._mismatch_said:
             self._mismatch_said = True
             line = self.mismatches[0]
             self._say(f"what was run again differs from what the process before had written: {line}")
@@ -424,7 +425,8 @@ class Run:
         self._closed = True
         atexit.unregister(self.close)
         self._recorder.flush()
-        self._say_mismatch()
+        if self._recorder.mismatches:
+            self._say_mismatch()
         self._writer.wait()
         self._poll()
         for hook in self._hooks:

@@ -89,13 +89,14 @@ class Courier:
     def _part(self, value: Any) -> float | tuple[Page, int]:
         if not isinstance(value, torch.Tensor):
             return float(value)
+        one = value.numel() == 1
+        if not value.is_cuda:
+            return float(value.item() if one else value.detach().double().sum().item())
         number = value.detach() if value.requires_grad else value
-        if number.numel() != 1:
+        if not one:
             number = number.double().sum()
         elif number.dim():
             number = number.reshape(())
-        if not number.is_cuda:
-            return float(number.item())
         # Copied now: what is read later may have been written over by then.
         kind = (number.device, number.dtype)
         page = self._open.get(kind)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(NamedTuple):
     """A place between two iterations, at which a snapshot can be taken and a run can go on.
 
     ``batch`` boundaries come before a batch is handed out (or at the end of the stream, with the number of
@@ -22,7 +20,7 @@ class Boundary:
 
     def plain(self) -> dict[str, Any]:
         """Return the fields as a dictionary."""
-        return asdict(self)
+        return self._asdict()
 
 
 class Positions:

@@ -9,11 +9,10 @@ coincide.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 
 from akeso.replay import digests, generators
@@ -29,6 +28,18 @@ _PATIENCE = 0.1
 Twice as long where losses have to come from a device: those of one portion are read when the next one leaves."""
 
 
+class _Dear(NamedTuple):
+    """The digests that are not taken at every step, in their parts; some are still on their way."""
+
+    gradient: Sequence[Digest | str]
+    parameters: Sequence[Digest | str]
+    optimizer: Sequence[Digest | str]
+
+
+#: A step that was done: its number, epoch, batch, samples, generators, loss, and the dear digests if taken.
+_Done: TypeAlias = tuple[int, int, int, list[Any], str, Loss, _Dear | None]
+
+
 class Recorder:
     """Makes the records of steps, writes them, and compares them with what was written before."""
 
@@ -36,9 +47,9 @@ class Recorder:
         self._journal = journal
         self._expected = expected
         self._budget = budget
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[_Done] = []
         self._courier = Courier()
-        self._away: tuple[list[dict[str, Any]], list[Page]] = ([], [])
+        self._away: tuple[list[_Done], list[Page]] = ([], [])
         self._written = perf_counter()
         self._gradient: list[Digest] = []
         self._cost = 0.0
@@ -84,25 +95,19 @@ class Recorder:
         """Make the record of the step that has just been done."""
         start = perf_counter()
         self._pace(start)
-        fields: dict[str, Any] = {
-            "step": step,
-            "epoch": epoch,
-            "batch": batch,
-            "samples": samples,
-            "generators": generators.sounding(),
-        }
-        fields["loss"] = self._courier.take(loss)
+        sounding, bits = generators.sounding(), self._courier.take(loss)
+        dear = None
         if self.full:
-            self._everything(fields, tracked)
+            dear = self._everything(tracked)
             self._cost += perf_counter() - start
             self._adapt()
-        self._waiting.append(fields)
+        self._waiting.append((step, epoch, batch, samples, sounding, bits, dear))
         if self.full or self._courier.full or start - self._written > _PATIENCE:
             self.flush(wait=False)
         if not self.full:
             self._light += 0.1 * (perf_counter() - start - self._light)
 
-    def _everything(self, fields: dict[str, Any], tracked: Iterable[Tracked]) -> None:
+    def _everything(self, tracked: Iterable[Tracked]) -> _Dear:
         values: list[torch.Tensor] = []
         states: list[torch.Tensor | None] = []
         rates = ""
@@ -115,12 +120,11 @@ class Recorder:
                     for parameter in group["params"]:
                         entries = item.value.state.get(parameter, {})
                         states += [part for part in entries.values() if isinstance(part, torch.Tensor)]
-        if values:
-            fields["parameters"] = digests.of_tensors(values)
-        if rates:
-            fields["optimizer"] = (digests.of_tensors(states), f"{zlib.crc32(rates.encode()):08x}")
-        if self._gradient:
-            fields["gradient"] = tuple(self._gradient)
+        return _Dear(
+            self._gradient,
+            [digests.of_tensors(values)] if values else [],
+            [digests.of_tensors(states), f"{zlib.crc32(rates.encode()):08x}"] if rates else [],
+        )
 
     def _pace(self, now: float) -> None:
         took = max(now - self._began - self._cost, 1e-6)
@@ -153,7 +157,7 @@ class Recorder:
         (waiting, pages), self._away = self._away, ([], [])
         for page in pages:
             page.land()
-        records = [_record(fields) for fields in waiting]
+        records = [_record(*done) for done in waiting]
         self._courier.back(pages)
         if self._journal is not None:
             self._journal.steps(records)
@@ -184,18 +188,11 @@ class Recorder:
         return worst
 
 
-def _record(fields: dict[str, Any]) -> StepRecord:
-    fields["samples"] = _sample_digest(fields["samples"])
-    return StepRecord(**{name: _resolved(value) for name, value in fields.items()})
-
-
-def _sample_digest(samples: list[Any]) -> str:
-    if not samples or isinstance(samples[0], int):
-        return digests.of_numbers(np.array(samples, dtype=np.int64))
-    return digests.of(samples)
-
-
-def _resolved(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return "".join(str(part) for part in value)
-    return str(value) if isinstance(value, Digest | Loss) else value
+def _record(
+    step: int, epoch: int, batch: int, samples: list[Any], sounding: str, loss: Loss, dear: _Dear | None
+) -> StepRecord:
+    drawn = digests.of_numbers(samples) if not samples or isinstance(samples[0], int) else digests.of(samples)
+    if dear is None:
+        return StepRecord(step, epoch, batch, drawn, sounding, str(loss))
+    rest = ("".join(map(str, parts)) or None for parts in dear)
+    return StepRecord(step, epoch, batch, drawn, sounding, str(loss), *rest)

@@ -47,6 +47,8 @@ class BackgroundWriter:
 
     def finished(self) -> list[tuple[int, int, float, str | None]]:
         """Return (step, bytes, seconds, trouble) of the snapshots written since the last call."""
+        if not self._done:
+            return []
         found, self._done = self._done, []
         return found
 
