@@ -2,6 +2,7 @@
 
     python -m benchmarks.search --quick                                   two CPU cores, a few minutes
     python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
+    python -m benchmarks.search --only overhead                           what watching adds to a trial, measured
     python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from akeso.search.recorded import load
-from benchmarks.search import evaluation
+from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, Line, average, evaluate
 from benchmarks.search.pool import pack, record
 from benchmarks.search.samplers import SAMPLERS
@@ -33,7 +34,9 @@ def main() -> int:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes for two CPU cores")
-    parser.add_argument("--only", choices=["record", "evaluate", "live"], help="one part of the benchmark")
+    parser.add_argument(
+        "--only", choices=["record", "overhead", "evaluate", "live"], help="one part of the benchmark"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
         "--minutes", type=float, default=None, help="time for recording, or for each live study"
@@ -75,6 +78,15 @@ def main() -> int:
         return run_live(
             tasks, given.pool[0], size, given.device, minutes=minutes, jobs=jobs, rules=given.rules.split(",")
         )
+    if given.only in (None, "overhead"):
+        # A quarter of the time that recording takes: a ratio needs fewer trials.
+        overhead.measure(
+            tasks, given.pool[0], size, given.device, minutes=minutes if given.only else minutes / 4, jobs=jobs,
+            first=given.first,
+        )  # fmt: skip
+        if given.only:
+            overhead.show(overhead.read(given.pool))
+            return 0
     if given.only in (None, "record"):
         record(
             tasks,
@@ -125,6 +137,11 @@ def judge(
     if not lines:
         print("nothing to compare: record a pool first")
         return 1
+    pairs = overhead.read(pools)
+    if pairs:
+        overhead.show(pairs)
+        return verdict(lines, rules, overhead.added(pairs)[0], pools[0])
+    print("overhead is the watch's own account: nothing was measured beside these pools (--only overhead)")
     return verdict(lines, rules, float(np.mean(overheads)), pools[0])
 
 
@@ -137,7 +154,7 @@ def show(line: Line) -> None:
     )
 
 
-def verdict(lines: list[Line], rules: list[str], overhead: float, pool: Path) -> int:
+def verdict(lines: list[Line], rules: list[str], added: float, pool: Path) -> int:
     """The averages, the wanted figures beside those reached, and the exit code."""
     print("\naverages over tasks and samplers")
     averages = {rule: average(lines, rule) for rule in rules}
@@ -151,7 +168,7 @@ def verdict(lines: list[Line], rules: list[str], overhead: float, pool: Path) ->
         ("TSBA", f">= {WANTED['TSBA']:.0%}", f"{saved:.1%}", saved >= WANTED["TSBA"]),
         ("Top10HR", f">= {WANTED['Top10HR']:.0%}", f"{hits:.1%}", hits >= WANTED["Top10HR"]),
         ("false stops", f"<= {WANTED['false stops']:.0%}", f"{false:.2%}", false <= WANTED["false stops"]),
-        ("overhead", f"<= {WANTED['overhead']:.0%}", f"{overhead:.2%}", overhead <= WANTED["overhead"]),
+        ("overhead", f"<= {WANTED['overhead']:.0%}", f"{added:.2%}", added <= WANTED["overhead"]),
     ]
     if others:
         best_saved, best_hits = max(o[0] for o in others), max(o[1] for o in others)
@@ -167,7 +184,7 @@ def verdict(lines: list[Line], rules: list[str], overhead: float, pool: Path) ->
             rule: dict(zip(("tsba", "hit_ratio", "false_stops"), a, strict=True))
             for rule, a in averages.items()
         },
-        "overhead": overhead,
+        "overhead": added,
         "held": {name: held for name, _, _, held in checks},
     }
     (pool / "comparison.json").write_text(json.dumps(document, indent=1))
