@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from akeso.torch.activations import thin
@@ -35,10 +36,8 @@ def input_items(tensor: torch.Tensor) -> Items:
             items.append(("input_spreads", spread[:_COLUMNS]))
             items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
     flat = clean.reshape(-1)
-    flat = flat[:: math.ceil(flat.numel() / 1024)]
-    items.append(
-        ("input_quartiles", torch.quantile(flat, torch.tensor([0.25, 0.5, 0.75], device=flat.device)))
-    )
+    # Sorted on the host: a thousand numbers travel faster than a card sorts them.
+    items.append(("input_part", flat[:: math.ceil(flat.numel() / 1024)]))
     return items
 
 
@@ -53,7 +52,7 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
     if spreads:
         out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]
-    low, middle, high = delivery["input_quartiles"]
+    low, middle, high = map(float, np.quantile(delivery["input_part"], (0.25, 0.5, 0.75)))
     if high > low:
         out["input_outlier"] = max(out["input_max"] - middle, middle - out["input_min"]) / (high - low)
     return out
