@@ -91,6 +91,17 @@ def test_warm_up_scales_the_first_steps_only(tmp_path):
     assert done["optimizer"].param_groups[0]["lr"] == 0.1
 
 
+def test_a_schedule_no_longer_lowers_the_rate(tmp_path):
+    made = "losses = []\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)"
+    sick = SOURCE.replace("losses = []", made).replace(
+        "optimizer.step()", "optimizer.step(); schedule.step()"
+    )
+    done = perform(tmp_path, sick, edit("hold-learning-rate"))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+    assert not torch.equal(weights(done), weights(plainly(tmp_path, sick)))
+    assert done["optimizer"].param_groups[0]["lr"] < 1e-6  # the script sees its own schedule
+
+
 def test_missing_zero_grad_is_made_good_to_the_bit(tmp_path):
     sick = SOURCE.replace("    optimizer.zero_grad()\n", "")
     done = perform(tmp_path, sick, edit("add-zero-grad"))

@@ -157,3 +157,15 @@ def test_a_line_that_makes_other_things_beside_the_optimizer(tmp_path):
         "spare = nn.Sequential(nn.Linear(2, 2), nn.ReLU()); "
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.05); loss_of = nn.NLLLoss(None)"
     ]
+
+
+def test_a_schedule_is_no_longer_advanced(tmp_path):
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)\n"
+    source = SCRIPT.replace(
+        made, f"{made}decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.1)\n"
+    ).replace("    optimizer.step()\n", "    optimizer.step()\n    decay.step()\n")
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], [], {})
+    change = rewrite(tmp_path / "train.py", Prescription([edit("hold-learning-rate")]), clues)
+    assert lines(change.diff, "-") == ["decay.step()"]
+    assert not change.words

@@ -55,3 +55,10 @@ class SubstituteActivation(Remedy):
         elif facts.activation in RECTIFYING or facts.activation:
             yield Prescription([substitute(facts.activation, "SELU"), reinitialise("auto")])
             yield Prescription([substitute(facts.activation, "LeakyReLU"), reinitialise("auto")])
+
+
+class SubstituteGrowing(SubstituteActivation):
+    """The same where functions grow without bound: whatever else is done, they will blow up again."""
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        return super().prescribe(history, diagnoses) if chart(history).activation in GROWING else ()

@@ -9,7 +9,7 @@ from typing import Final
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
-from akeso.remedies.activation import SubstituteActivation
+from akeso.remedies.activation import SubstituteActivation, SubstituteGrowing
 from akeso.remedies.data import ScaleInputs
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
@@ -17,7 +17,7 @@ from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import Broadcast, Imbalance, LossAndOutput, MeanReduction, TargetUnits
 from akeso.remedies.optimizer import LargerBatches, LessRegularisation, SmallerBatches, SubstituteOptimizer
-from akeso.remedies.rate import ClipGradient, FindRate, LowerRate, RaiseRate, WarmUp
+from akeso.remedies.rate import ClipGradient, FindRate, HoldRate, LowerRate, RaiseRate, WarmUp
 from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
@@ -31,7 +31,13 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "abnormal-data": (ScaleInputs(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),
-    "learning-rate-too-high": (LowerRate(), SubstituteOptimizer(), ClipGradient(), WarmUp()),
+    "learning-rate-too-high": (
+        SubstituteGrowing(),
+        LowerRate(),
+        SubstituteOptimizer(),
+        ClipGradient(),
+        WarmUp(),
+    ),
     "exploding-gradient": (
         Reinitialise(),
         SubstituteActivation(),
@@ -57,11 +63,19 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         Reinitialise(),
     ),
     "class-imbalance": (Imbalance(),),
-    "learning-rate-too-low": (RaiseRate(), SubstituteOptimizer(), FindRate()),
-    "non-finite": (LowerRate(), ClipGradient(), Reinitialise(), ScaleInputs(), RollBack()),
+    "learning-rate-too-low": (HoldRate(), RaiseRate(), SubstituteOptimizer(), FindRate()),
+    "non-finite": (
+        SubstituteGrowing(),
+        LowerRate(),
+        ClipGradient(),
+        Reinitialise(),
+        ScaleInputs(),
+        RollBack(),
+    ),
     "oscillating-loss": (LowerRate(), SubstituteOptimizer(), LargerBatches(), ClipGradient(), RollBack()),
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
+        HoldRate(),
         RaiseRate(),
         SubstituteOptimizer(),
         FindRate(),

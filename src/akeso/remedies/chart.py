@@ -50,6 +50,7 @@ class Chart:
     steps: int
     planned: int
     clipped: float  # the norm or value the program clips to, 0 when it does not
+    rate_falls: bool  # a schedule brings the rate down to next to nothing long before the end
 
     @property
     def usual_rate(self) -> float:
@@ -88,6 +89,7 @@ def chart(history: History) -> Chart:
         steps=history.steps,
         planned=history.planned_steps or max(history.steps, 1),
         clipped=_clip(history),
+        rate_falls=_rate_falls(history),
     )
 
 
@@ -119,6 +121,16 @@ def _scale(history: History, what: str) -> float:
 def _clip(history: History) -> float:
     values = history.series("clip_limit").finite().values
     return float(values[-1]) if len(values) else 0.0
+
+
+def _rate_falls(history: History) -> bool:
+    rates = history.series("lr", "0").finite()
+    planned = history.planned_steps or history.steps
+    if not len(rates.values):
+        return False
+    low = np.flatnonzero(rates.values < 0.1 * np.maximum.accumulate(rates.values))
+    # A schedule may end at nothing, as many do: what counts is how much of the training is left by then.
+    return bool(len(low)) and float(rates.steps[low[0]]) < 0.5 * max(planned, 1)
 
 
 def _initial_weights(history: History) -> tuple[bool, bool]:

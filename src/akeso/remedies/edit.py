@@ -24,6 +24,7 @@ from akeso.errors import BadInput
 #: set-learning-rate       ``to``, or ``factor``
 #: find-learning-rate      ``low``, ``high``, ``steps``: a range test, then the rate it suggests
 #: warm-up                 ``steps``
+#: hold-learning-rate      none: schedules no longer lower it
 #: substitute-optimizer    ``to``: class name of torch.optim; ``lr``; further keyword arguments
 #: set-weight-decay        ``to``
 #: set-dropout             ``to``
@@ -51,6 +52,7 @@ REMEDIES: Mapping[str, str] = {
     "set-learning-rate": "another learning rate",
     "find-learning-rate": "a learning rate found by a range test",
     "warm-up": "learning-rate warm-up",
+    "hold-learning-rate": "a learning rate that schedules do not lower",
     "substitute-optimizer": "another optimizer",
     "set-weight-decay": "another weight decay",
     "set-dropout": "less dropout",

@@ -10,6 +10,7 @@ from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
+from akeso.remedies.rate import hold
 
 
 def use(name: str, lr: float, **options: Any) -> Edit:
@@ -25,10 +26,10 @@ class SubstituteOptimizer(Remedy):
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
         if facts.optimizer in ("adam", "adamw", "nadam", "radam"):
-            yield Prescription([use("SGD", 0.01, momentum=0.9)])
+            yield Prescription([*hold(facts), use("SGD", 0.01, momentum=0.9)])
             return
-        yield Prescription([use("Adam", 1e-3)])
-        yield Prescription([use("Adam", 5e-3)])
+        yield Prescription([*hold(facts), use("Adam", 1e-3)])
+        yield Prescription([*hold(facts), use("Adam", 5e-3)])
 
 
 class LargerBatches(Remedy):

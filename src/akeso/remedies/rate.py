@@ -10,7 +10,10 @@ from akeso.remedies._base import Remedy
 from akeso.remedies.chart import Chart, chart
 from akeso.remedies.edit import Edit, Prescription
 
-_ADAPTIVE = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"})
+#: Times the usual rate beyond which nothing is raised.
+_TOP = 10
+#: Momentum from which on a step is felt for more than twenty others.
+_LONG = 0.95
 
 
 def set_rate(to: float) -> Edit:
@@ -18,8 +21,22 @@ def set_rate(to: float) -> Edit:
     return Edit("set-learning-rate", "", {"to": float(f"{to:.3g}")})
 
 
+def hold(facts: Chart) -> list[Edit]:
+    """The edit that keeps schedules from lowering the rate, where one does so long before the end."""
+    return [Edit("hold-learning-rate")] if facts.rate_falls else []
+
+
+class HoldRate(Remedy):
+    """The rate left where it starts, where a schedule brings it down to nothing long before the end."""
+
+    name = "hold-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        yield Prescription(hold(chart(history)))
+
+
 class LowerRate(Remedy):
-    """A tenth of the rate, or the usual rate where that is lower still."""
+    """A tenth of the rate, or the usual rate where that is lower still; first of all a momentum that ends."""
 
     name = "set-learning-rate"
 
@@ -27,6 +44,10 @@ class LowerRate(Remedy):
         facts = chart(history)
         if facts.lr <= 0:
             return
+        if facts.optimizer == "sgd" and facts.momentum > _LONG:
+            # Steps go on for hundreds of others: no rate makes up for that.
+            rate = float(f"{min(facts.lr, facts.usual_rate):.3g}")
+            yield Prescription([Edit("substitute-optimizer", "", {"to": "SGD", "lr": rate, "momentum": 0.9})])
         if facts.lr > 3 * facts.usual_rate:
             yield Prescription([set_rate(facts.usual_rate)])
         yield Prescription([set_rate(facts.lr / 10)])
@@ -45,13 +66,14 @@ class RaiseRate(Remedy):
         facts = chart(history)
         if facts.lr <= 0:
             return
+        held = hold(facts)
         if facts.lr < facts.usual_rate / 2:
-            yield Prescription([set_rate(facts.usual_rate)])
-            yield Prescription([set_rate(facts.usual_rate * 5)])
-        elif facts.lr > 10 * facts.usual_rate:
-            yield Prescription([set_rate(facts.usual_rate)])  # no higher one will help
-        else:
-            yield Prescription([set_rate(facts.lr * 5)])
+            yield Prescription([*held, set_rate(facts.usual_rate)])
+            yield Prescription([*held, set_rate(facts.usual_rate * 5)])
+        elif facts.lr > _TOP * facts.usual_rate:
+            yield Prescription([*held, set_rate(facts.usual_rate)])  # no higher one will help
+        elif facts.lr < _TOP * facts.usual_rate / 2:
+            yield Prescription([*held, set_rate(min(facts.lr * 5, _TOP * facts.usual_rate))])
 
 
 class FindRate(Remedy):

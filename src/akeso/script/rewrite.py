@@ -55,6 +55,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "set-weight-decay": loop.set_weight_decay,
     "clip-gradient": loop.clip_gradient,
     "warm-up": loop.warm_up,
+    "hold-learning-rate": loop.hold_learning_rate,
     "add-zero-grad": loop.add_zero_grad,
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": loop.substitute_loss,

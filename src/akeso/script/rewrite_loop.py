@@ -122,6 +122,29 @@ def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | No
     return None
 
 
+def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The schedule no longer advanced."""
+    steps = [
+        call
+        for call in draft.calls({"step"})
+        if isinstance(call.func, ast.Attribute) and "sched" in draft.text(call.func.value).lower()
+    ]
+    made = {
+        name_of(target)
+        for call in draft.calls()
+        if "lr_scheduler" in draft.text(call.func) or name_of(call).endswith("LR")
+        for target in getattr(draft.statement(call), "targets", ())
+    }
+    steps += [call for call in draft.calls({"step"}) if name_of(getattr(call.func, "value", call)) in made]
+    done = False
+    for call in steps:
+        statement = draft.statement(call)
+        if isinstance(statement, ast.Expr) and statement.value is call:
+            draft.replace(statement, "pass  # the learning rate stays where it is")
+            done = True
+    return None if done else "keep the learning rate where it starts: take the schedule out"
+
+
 def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Gradients cleared before the backward pass that the step belongs to."""
     for statement, name in _steps(draft, clues):

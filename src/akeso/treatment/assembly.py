@@ -307,7 +307,15 @@ def _make_optimizer(
     _each(built, prescription, "add-to-optimizer", add)
     _each(built, prescription, "clip-gradient", clip)
     _each(built, prescription, "warm-up", warm_up)
+
+    def hold(edit: Edit) -> str:
+        if recipe.scheduler is None:
+            raise Refused("the recipe has no schedule")
+        built.scheduler = None
+        return "no schedule"
+
     built.scheduler = recipe.scheduler(built.optimizer) if recipe.scheduler is not None else None
+    _each(built, prescription, "hold-learning-rate", hold)
 
 
 #: What a recipe can change; the rest concerns loops of the user's own.
@@ -326,6 +334,7 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "add-to-optimizer",
     "clip-gradient",
     "warm-up",
+    "hold-learning-rate",
     "roll-back",
     "reseed",
 }

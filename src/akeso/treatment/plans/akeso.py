@@ -75,7 +75,8 @@ class AkesoPlan(Plan):
         if learnt_nothing(untreated):
             # Whatever is named, the held-out metric says that nothing was learnt: what is compared with what,
             # and at which rate, comes first among the usual reasons.
-            found += candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+            suspected = candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+            found = [*found[:1], *suspected[:1], *found[1:], *suspected[1:]]
         kept = list(_allowed(ledger, found, Prescription()))
         cures = [option.prescription for option in kept]
         return [option for number, option in enumerate(kept) if option.prescription not in cures[:number]]
@@ -130,7 +131,7 @@ class AkesoPlan(Plan):
             if ledger.room < (ledger.planned if steps is None else steps) - behind:
                 ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
-            current = ledger.attempt(current.prescription, max_steps=steps)
+            current = self._gone_on(ledger, untreated, current, contestant, steps)
             if current.failed:
                 ledger.judge(current, f"rejected: {current.failed}")
                 return None
@@ -150,6 +151,19 @@ class AkesoPlan(Plan):
         ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
         return None
 
+    def _gone_on(
+        self, ledger: Ledger, untreated: Attempt, current: Attempt, plain: Attempt, steps: int | None
+    ) -> Attempt:
+        """Train on; where what was put on top of a cure brings new trouble, the cure without it."""
+        further = ledger.attempt(current.prescription, max_steps=steps)
+        if further.prescription == plain.prescription or not (_errors(further) - _errors(plain)):
+            return further
+        if ledger.room < ledger.planned - plain.steps:
+            return further
+        ledger.judge(further, f"rejected: it brings {', '.join(sorted(_errors(further) - _errors(plain)))}")
+        without = ledger.attempt(plain.prescription, max_steps=steps)
+        return without if promise(without, untreated) > promise(further, untreated) else further
+
     def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
         """Where one cure uncovers the next problem, or what is left is slow, try cures of that on top."""
         left, most = _uncovered(ledger, current)
@@ -162,7 +176,8 @@ class AkesoPlan(Plan):
             if ledger.known(cure) is not None or ledger.room < current.steps + ledger.planned:
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
-            if not attempt.failed and promise(attempt, untreated) > promise(best, untreated) + 0.05:
+            needed = promise(best, untreated) + max(0.05, margin(current))
+            if not attempt.failed and promise(attempt, untreated) > needed:
                 best = attempt
         return best
 
@@ -299,17 +314,28 @@ def _disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sh
         as_clean = _leaves_fault(rival, untreated) <= _leaves_fault(current, untreated)
         if as_clean and rival.steps < current.steps and better(rival, current):
             return f"{rival.prescription.describe()} was better after fewer steps"
+        if as_clean and _errors(current) - _errors(rival) and _falls_back(current):
+            return f"it falls back, which {rival.prescription.describe()} did not"
     if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
         return "half of the training has brought nothing"
     return ""
 
 
+def _falls_back(attempt: Attempt) -> bool:
+    """Whether the metric was clearly better earlier in the same training."""
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    best = max((sign * value for _, value in attempt.curve), default=attempt.score)
+    return best > attempt.score + margin(attempt)
+
+
+def _errors(attempt: Attempt) -> set[str]:
+    return {found.problem for found in treatable(attempt.diagnoses) if found.severity == "error"}
+
+
 def _left(untreated: Attempt, after: Attempt) -> bool:
-    before = {found.problem for found in treatable(untreated.diagnoses)}
-    return any(
-        found.problem in before and (found.severity == "error" or found.problem in CERTAIN)
-        for found in treatable(after.diagnoses)
-    )
+    """Whether a problem of the untreated run is still there, or a new one is."""
+    before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
+    return bool(_errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))
 
 
 def _reached(ledger: Ledger, attempt: Attempt) -> bool:

@@ -15,21 +15,22 @@ from akeso.script.prescribed.part import Part
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
-_REMEDIES = ("clip-gradient", "warm-up", "find-learning-rate", "add-zero-grad")
+_REMEDIES = ("clip-gradient", "warm-up", "hold-learning-rate", "find-learning-rate", "add-zero-grad")
+#: Those that set the rate of a step and give it back.
+_RATES = ("warm-up", "hold-learning-rate", "find-learning-rate")
 _NO_STEP = "the script's optimizer never stepped"
 
 
 class Updates(Part):
     """Acts before and after every optimizer step."""
 
-    remedies: ClassVar = dict.fromkeys(
-        ("clip-gradient", "warm-up", "find-learning-rate", "add-zero-grad"), _NO_STEP
-    )
+    remedies: ClassVar = dict.fromkeys(_REMEDIES, _NO_STEP)
 
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
         self._taken: dict[int, int] = {}
         self._rates: list[float] = []
+        self._highest: dict[int, list[float]] = {}
         self._stale: list[Tensor] = []
 
     def before_step(self, optimizer: Optimizer) -> None:
@@ -45,6 +46,14 @@ class Updates(Part):
             self.ledger.mark(edit)
         step = self._taken.get(id(optimizer), 0)
         self._rates = [group.get("lr", 0.0) for group in optimizer.param_groups]
+        held = self.ledger.one("hold-learning-rate")
+        if held is not None:
+            # A schedule that warms up first is followed to its top.
+            before = self._highest.get(id(optimizer), self._rates)
+            self._highest[id(optimizer)] = [max(pair) for pair in zip(before, self._rates, strict=False)]
+            for group, rate in zip(optimizer.param_groups, self._highest[id(optimizer)], strict=False):
+                group["lr"] = rate
+            self.ledger.mark(held)
         warm_up = self.ledger.one("warm-up")
         search = self.ledger.one("find-learning-rate")
         if warm_up is not None:
@@ -62,7 +71,7 @@ class Updates(Part):
     def after_step(self, optimizer: Optimizer) -> None:
         """Give the rate back, so that schedulers go on from their own."""
         self._taken[id(optimizer)] = self._taken.get(id(optimizer), 0) + 1
-        if self.ledger.one("warm-up") is not None or self.ledger.one("find-learning-rate") is not None:
+        if any(self.ledger.one(name) is not None for name in _RATES):
             for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
                 group["lr"] = rate
         edit = self.ledger.one("add-zero-grad")
