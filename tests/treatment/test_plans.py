@@ -198,7 +198,7 @@ def test_a_cure_under_which_little_is_learnt_is_tried_at_a_higher_rate() -> None
     only = ["substitute-activation", "reinitialise", "set-learning-rate"]
     outcome = akeso.treat(fast, only=only, budget=3.0)
     assert outcome.prescription.of("substitute-activation")
-    assert outcome.prescription.of("set-learning-rate")[0].values["to"] == pytest.approx(0.025)
+    assert outcome.prescription.of("set-learning-rate")[0].values["to"] == pytest.approx(0.01)
 
 
 def test_ctrl_c_hands_back_the_best_so_far() -> None:

@@ -17,7 +17,7 @@ from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import Broadcast, Imbalance, LossAndOutput, MeanReduction, TargetUnits
 from akeso.remedies.optimizer import LargerBatches, LessRegularisation, SmallerBatches, SubstituteOptimizer
-from akeso.remedies.rate import ClipGradient, FindRate, HoldRate, LowerRate, RaiseRate, WarmUp
+from akeso.remedies.rate import ClipGradient, FindRate, HoldRate, LowerRate, RaiseFurther, RaiseRate, WarmUp
 from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
@@ -63,7 +63,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         Reinitialise(),
     ),
     "class-imbalance": (Imbalance(),),
-    "learning-rate-too-low": (HoldRate(), RaiseRate(), SubstituteOptimizer(), FindRate()),
+    "learning-rate-too-low": (HoldRate(), RaiseRate(), RaiseFurther(), SubstituteOptimizer(), FindRate()),
     "non-finite": (
         SubstituteGrowing(),
         LowerRate(),
@@ -77,6 +77,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "slow-convergence": (
         HoldRate(),
         RaiseRate(),
+        RaiseFurther(),
         SubstituteOptimizer(),
         FindRate(),
         InsertNormalisation(),

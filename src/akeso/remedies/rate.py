@@ -63,17 +63,27 @@ class RaiseRate(Remedy):
     name = "set-learning-rate"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        facts = chart(history)
-        if facts.lr <= 0:
-            return
-        held = hold(facts)
-        if facts.lr < facts.usual_rate / 2:
-            yield Prescription([*held, set_rate(facts.usual_rate)])
-            yield Prescription([*held, set_rate(facts.usual_rate * 5)])
-        elif facts.lr > _TOP * facts.usual_rate:
-            yield Prescription([*held, set_rate(facts.usual_rate)])  # no higher one will help
-        elif facts.lr < _TOP * facts.usual_rate / 2:
-            yield Prescription([*held, set_rate(min(facts.lr * 5, _TOP * facts.usual_rate))])
+        yield from list(_raised(chart(history)))[:1]
+
+
+class RaiseFurther(Remedy):
+    """Five times the usual rate: short trainings have no time for less."""
+
+    name = "set-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        yield from list(_raised(chart(history)))[1:]
+
+
+def _raised(facts: Chart) -> Iterable[Prescription]:
+    held = hold(facts)
+    if 0 < facts.lr < facts.usual_rate / 2:
+        yield Prescription([*held, set_rate(facts.usual_rate)])
+        yield Prescription([*held, set_rate(facts.usual_rate * 5)])
+    elif facts.lr > _TOP * facts.usual_rate:
+        yield Prescription([*held, set_rate(facts.usual_rate)])  # no higher one will help
+    elif 0 < facts.lr <= _TOP * facts.usual_rate / 2:
+        yield Prescription([*held, set_rate(min(facts.lr * 5, _TOP * facts.usual_rate))])
 
 
 class FindRate(Remedy):

@@ -37,7 +37,7 @@ CERTAIN = frozenset(
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
-SLOW = 0.25
+SLOW = 0.5
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
 
@@ -75,7 +75,8 @@ class AkesoPlan(Plan):
         if learnt_nothing(untreated):
             # Whatever is named, the held-out metric says that nothing was learnt: what is compared with what,
             # and at which rate, comes first among the usual reasons.
-            suspected = candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+            usual = candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+            suspected = [option for option in usual if not _same_loss(option)]
             found = [*found[:1], *suspected[:1], *found[1:], *suspected[1:]]
         kept = list(_allowed(ledger, found, Prescription()))
         cures = [option.prescription for option in kept]
@@ -88,7 +89,7 @@ class AkesoPlan(Plan):
         tried: list[Attempt] = []
         cured = 0  # candidates seen since the first that works
         for position, option in enumerate(options):
-            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + ledger.planned:
+            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _rest(ledger, rung):
                 break
             if not _new(ledger, option.prescription):
                 continue
@@ -103,6 +104,9 @@ class AkesoPlan(Plan):
             if (works and (certain or attempt.score >= GOOD)) or cured > OTHERS_AFTER_A_CURE:
                 break
         ranked = sorted(tried, key=lambda attempt: _rank(attempt, untreated))
+        raised = self._combine(ledger, untreated, ranked[0]) if ranked else None
+        if raised is not None and raised is not ranked[0]:
+            ranked.insert(0, raised)
         return self._second_rung(ledger, untreated, ranked)
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
@@ -112,7 +116,10 @@ class AkesoPlan(Plan):
             for attempt in ranked[:2]
             if promise(attempt, untreated) > promise(ranked[0], untreated) - 0.25
         ]
-        if len(close) < 2 or ranked[0].steps >= rung or ledger.room < 2 * rung + ledger.planned:
+        if len(close) < 2 or ranked[0].steps >= rung:
+            return ranked
+        behind = sum(attempt.steps for attempt in close) if ledger.program.resumable else 0
+        if ledger.room < 2 * rung - behind + _reserve(ledger, rung):
             return ranked
         further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
         further.sort(key=lambda attempt: _rank(attempt, untreated))
@@ -127,8 +134,7 @@ class AkesoPlan(Plan):
         current = self._combine(ledger, untreated, contestant)
         for share in (SECOND_RUNG, 0.5, 1.0) if ledger.program.resumable else (1.0,):
             steps = None if share == 1.0 else max(current.steps, round(share * ledger.planned))
-            behind = current.steps if ledger.program.resumable else 0
-            if ledger.room < (ledger.planned if steps is None else steps) - behind:
+            if ledger.room < _rest(ledger, current.steps):
                 ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
             current = self._gone_on(ledger, untreated, current, contestant, steps)
@@ -158,7 +164,7 @@ class AkesoPlan(Plan):
         further = ledger.attempt(current.prescription, max_steps=steps)
         if further.prescription == plain.prescription or not (_errors(further) - _errors(plain)):
             return further
-        if ledger.room < ledger.planned - plain.steps:
+        if ledger.room < _rest(ledger, plain.steps):
             return further
         ledger.judge(further, f"rejected: it brings {', '.join(sorted(_errors(further) - _errors(plain)))}")
         without = ledger.attempt(plain.prescription, max_steps=steps)
@@ -173,7 +179,9 @@ class AkesoPlan(Plan):
         best = current
         for option in list(further)[:most]:
             cure = current.prescription.plus(*option.prescription)
-            if ledger.known(cure) is not None or ledger.room < current.steps + ledger.planned:
+            if ledger.known(cure) is not None:
+                continue
+            if ledger.room < current.steps + _reserve(ledger, current.steps):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
             needed = promise(best, untreated) + max(0.05, margin(current))
@@ -244,6 +252,24 @@ def _uncovered(ledger: Ledger, current: Attempt) -> tuple[list[Diagnosis], int]:
     if learnt_nothing(current):
         return [_suspicion("slow-convergence")], 2
     return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)
+
+
+def _rest(ledger: Ledger, steps: int) -> int:
+    """The steps that an attempt which has done so many needs to its end."""
+    return max(0, ledger.planned - steps) if ledger.program.resumable else ledger.planned
+
+
+def _reserve(ledger: Ledger, steps: int) -> int:
+    """The steps that one contestant needs to its end after another has disappointed half-way."""
+    return _rest(ledger, steps) + (max(0, ledger.planned // 2 - steps) if ledger.program.resumable else 0)
+
+
+def _same_loss(option: Candidate) -> bool:
+    """Whether all that is offered is the loss that is there already: worth a trial where it was found wrong."""
+    return all(
+        edit.remedy == "substitute-loss" and edit.values.get("from") == edit.values["to"]
+        for edit in option.prescription
+    )
 
 
 def _suspicion(problem: str) -> Diagnosis:
