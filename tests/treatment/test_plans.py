@@ -165,6 +165,7 @@ class Resumable(Scripted):
     def __init__(self, treated: Any) -> None:
         super().__init__(0.5, None)
         self.value, self.reached = treated, {Prescription(): 0}
+        self.curves: dict[Prescription, tuple[tuple[int, float], ...]] = {}
 
     @property
     def resumable(self) -> bool:
@@ -176,7 +177,8 @@ class Resumable(Scripted):
         made = super().attempt(prescription, max_steps=max_steps)
         before = self.reached.get(prescription, 0)
         self.reached[prescription] = made.steps
-        return replace(made, spent=made.steps - before)
+        curve = self.curves[prescription] = (*self.curves.get(prescription, ()), *made.curve)
+        return replace(made, spent=made.steps - before, curve=curve)
 
 
 def test_a_cure_that_shone_and_faded_gives_way_to_one_that_was_better_after_fewer_steps() -> None:
@@ -199,6 +201,19 @@ def test_a_cure_under_which_little_is_learnt_is_tried_at_a_higher_rate() -> None
     outcome = akeso.treat(fast, only=only, budget=3.0)
     assert outcome.prescription.of("substitute-activation")
     assert outcome.prescription.of("set-learning-rate")[0].values["to"] == pytest.approx(0.01)
+
+
+def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
+    def value(cure: Prescription, steps: int) -> float:
+        if cure.of("set-learning-rate"):
+            return 0.8 if steps <= 30 else 0.6
+        return 0.7 if steps <= 30 else 0.9
+
+    only = ["substitute-activation", "reinitialise", "set-learning-rate"]
+    outcome = akeso.treat(Resumable(value), only=only, budget=3.0)
+    assert outcome.after == 0.9
+    assert not outcome.prescription.of("set-learning-rate")
+    assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
 
 
 def test_ctrl_c_hands_back_the_best_so_far() -> None:

@@ -50,6 +50,8 @@ class LowerRate(Remedy):
             yield Prescription([Edit("substitute-optimizer", "", {"to": "SGD", "lr": rate, "momentum": 0.9})])
         if facts.lr > 3 * facts.usual_rate:
             yield Prescription([set_rate(facts.usual_rate)])
+        if facts.lr > 30 * facts.usual_rate:
+            yield Prescription([set_rate(5 * facts.usual_rate)])  # short trainings have no time for less
         yield Prescription([set_rate(facts.lr / 10)])
         if facts.lr > 30 * facts.usual_rate:
             yield Prescription([set_rate(facts.usual_rate / 5)])

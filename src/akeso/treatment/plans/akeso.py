@@ -37,7 +37,7 @@ CERTAIN = frozenset(
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
-SLOW = 0.5
+SLOW = 0.25
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
 
@@ -89,7 +89,7 @@ class AkesoPlan(Plan):
         tried: list[Attempt] = []
         cured = 0  # candidates seen since the first that works
         for position, option in enumerate(options):
-            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _rest(ledger, rung):
+            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _reserve(ledger, rung):
                 break
             if not _new(ledger, option.prescription):
                 continue
@@ -137,7 +137,7 @@ class AkesoPlan(Plan):
             if ledger.room < _rest(ledger, current.steps):
                 ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
-            current = self._gone_on(ledger, untreated, current, contestant, steps)
+            current = self._gone_on(ledger, untreated, current, [contestant, *rivals], steps)
             if current.failed:
                 ledger.judge(current, f"rejected: {current.failed}")
                 return None
@@ -158,15 +158,18 @@ class AkesoPlan(Plan):
         return None
 
     def _gone_on(
-        self, ledger: Ledger, untreated: Attempt, current: Attempt, plain: Attempt, steps: int | None
+        self, ledger: Ledger, untreated: Attempt, current: Attempt, others: list[Attempt], steps: int | None
     ) -> Attempt:
         """Train on; where what was put on top of a cure brings new trouble, the cure without it."""
         further = ledger.attempt(current.prescription, max_steps=steps)
-        if further.prescription == plain.prescription or not (_errors(further) - _errors(plain)):
+        edits = set(further.prescription)
+        plain = next((other for other in others if set(other.prescription) < edits), None)
+        if plain is None or ledger.room < _rest(ledger, plain.steps):
             return further
-        if ledger.room < _rest(ledger, plain.steps):
+        new = ", ".join(sorted(_errors(further) - _errors(plain)))
+        if not new and not _falls_back(further):
             return further
-        ledger.judge(further, f"rejected: it brings {', '.join(sorted(_errors(further) - _errors(plain)))}")
+        ledger.judge(further, f"rejected: it {f'brings {new}' if new else 'falls back'}")
         without = ledger.attempt(plain.prescription, max_steps=steps)
         return without if promise(without, untreated) > promise(further, untreated) else further
 
@@ -267,7 +270,8 @@ def _reserve(ledger: Ledger, steps: int) -> int:
 def _same_loss(option: Candidate) -> bool:
     """Whether all that is offered is the loss that is there already: worth a trial where it was found wrong."""
     return all(
-        edit.remedy == "substitute-loss" and edit.values.get("from") == edit.values["to"]
+        edit.remedy in ("substitute-loss", "substitute-activation")
+        and edit.values.get("from") == edit.values["to"]
         for edit in option.prescription
     )
 
