@@ -322,3 +322,12 @@ def test_no_more_gain_does_not_say_its_name_twice() -> None:
     (remark,) = examine(done).diagnoses
     assert remark.problem == "no-more-gain"
     assert remark.sentence.startswith("The loss has not got better")
+
+
+def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
+    noisy = {**values(0.95, 1.0), "noise": 0.25, "update": lambda i: 2e-4, "evaluations": 16}
+    creeps = Sketch(**noisy, validation=lambda s: 1.05 - 0.06 * s)
+    assert first(creeps) == "slow-convergence"
+    # Where it fell quickly and then stayed, there may be no more to learn.
+    assert first(replace(creeps, validation=falling(1.05, 0.95, 12))) is None
+    assert first(replace(creeps, validation=lambda s: 1.05 - 0.06 * s, update=lambda i: 0.01)) is None

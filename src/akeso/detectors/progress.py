@@ -132,11 +132,17 @@ class SlowConvergence(Detector):
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
         way = travel(history, stand)
-        validated = curves.trend(validation_loss(history).values, 20)
+        held_out = validation_loss(history).values
+        validated = curves.trend(held_out, 20)
         stuck = stand.remaining >= 0.97 and not (
             stand.recent.falls or stand.beats_constant or validated.falls or self._weak(history, stand)
         )
-        creeping = stand.recent.falls and self._straight(history) and way < self.travel
+        trained = history.series("loss").finite().values
+        # Batches are noisy and a validation set is the same every time: it shows a slow fall more clearly.
+        creeping = (stand.recent.falls and self._straight(trained)) or (
+            validated.falls and self._straight(held_out)
+        )
+        creeping = creeping and way < self.travel
         if not stuck and not creeping:
             return
         start, _ = network.extent(history)
@@ -169,13 +175,14 @@ class SlowConvergence(Detector):
         wanted = curves.median(history.series("target_std").finite().values)
         return 0.1 * wanted < said < wanted
 
-    def _straight(self, history: History) -> bool:
+    def _straight(self, values: Floats, pace: float = 0.3) -> bool:
         """Whether the second half brought about as much as the first: nothing has been learned quickly."""
-        means = curves.block_means(history.series("loss").finite().values, 9)
-        if len(means) < 9:
+        means = curves.block_means(values, 9)
+        if len(means) < 5:
             return False
-        before, after = means[0] - means[4], means[4] - means[8]
-        return bool(after > 0.3 * before)
+        middle = len(means) // 2
+        before, after = means[0] - means[middle], means[middle] - means[-1]
+        return bool(after > pace * max(0.0, before))
 
 
 @dataclass(frozen=True)
