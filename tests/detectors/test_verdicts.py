@@ -331,3 +331,21 @@ def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
     # Where it fell quickly and then stayed, there may be no more to learn.
     assert first(replace(creeps, validation=falling(1.05, 0.95, 12))) is None
     assert first(replace(creeps, validation=lambda s: 1.05 - 0.06 * s, update=lambda i: 0.01)) is None
+
+
+def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
+    whole = {"dataset_size": 1347}
+    line = {"loss": lambda s: 2.32 - 0.6 * s, "noise": 0.001, "accuracy": lambda s: 0.12 + 0.3 * s, "steps": 25}
+    short = Sketch(
+        **line, facts=whole, run={"batch_size": 1347.0}, evaluations=12, validation=lambda s: 2.32 - 0.6 * s
+    )
+    assert first(short) == "slow-convergence"
+    assert "after only 25 steps" in examine(short.history()).diagnoses[0].sentence
+    # It learns; it slows down; it tries out a few batches of many; it is under way; it is a handful of steps.
+    assert first(replace(short, loss=lambda s: 2.32 - 1.9 * s)) is None
+    assert first(replace(short, loss=falling(2.3, 1.8, 4.0))) is None
+    assert first(replace(short, validation=falling(2.3, 1.9, 6.0))) is None
+    assert first(replace(short, run={"batch_size": 32.0})) is None
+    under_way = replace(short, steps=50).history().until(24)
+    assert examine(under_way).status == "healthy"
+    assert first(replace(short, steps=12)) is None
