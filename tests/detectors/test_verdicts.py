@@ -349,3 +349,16 @@ def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
     under_way = replace(short, steps=50).history().until(24)
     assert examine(under_way).status == "healthy"
     assert first(replace(short, steps=12)) is None
+
+
+def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:
+    blown = Sketch(
+        layers=5, gradient=lambda i: 10.0 ** (9 - i), loss=falling(8e6, 2e6, 4.0), accuracy=lambda s: 0.1 + 3 * s
+    ).history()
+    for share in (0.1, 0.2, 0.3):
+        part = blown.until(int(share * blown.steps))
+        assert standing(part).remaining > 1e3
+        assert "exploding-gradient" in {d.problem for d in examine(part).diagnoses}
+    # Ten times a constant's loss at first is how many a healthy run begins, and there accuracy does count.
+    high = Sketch(loss=falling(23.0, 0.4)).history()
+    assert standing(high.until(90)).remaining < 1.0
