@@ -362,3 +362,11 @@ def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:
     # Ten times a constant's loss at first is how many a healthy run begins, and there accuracy does count.
     high = Sketch(loss=falling(23.0, 0.4)).history()
     assert standing(high.until(90)).remaining < 1.0
+
+
+@pytest.mark.parametrize(("low", "kind", "found"), [(0.0, "binary", "improper-loss"), (-1.0, "values", None)])
+def test_a_loss_that_multiplies_by_the_target_needs_signs(low: float, kind: str, found: str | None) -> None:
+    facts = {"loss": "soft_margin_loss", "classes": 1, "task": "binary", "target_kind": kind}
+    run = {"target_min": low, "target_max": 1.0, "target_mean": (1 + low) / 2, "target_top_share": 0.5}
+    sketch = Sketch(loss=falling(0.69, 0.34), baseline=math.nan, accuracy=None, facts=facts, run=run)
+    assert first(sketch) == found

@@ -37,6 +37,8 @@ _BOUNDED: Final = frozenset({"tanh", "hardtanh", "softsign"})
 _CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _VALUE_LOSSES: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _BINARY_LOSSES: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+#: Losses that multiply the output by the target: no is -1 to them, and 0 says nothing.
+_SIGNED_LOSSES: Final = frozenset({"soft_margin_loss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,15 @@ class ImproperLoss(Detector):
         return None
 
     def _binary(self, known: Fit) -> Finding | None:
+        if known.loss in _SIGNED_LOSSES and known.kind in ("binary", "one-hot"):
+            if abs(known.target_low) > self.tolerance or not known.target_high > 0:
+                return None
+            return (
+                f"`{known.loss}` needs targets of -1 and 1, but they are 0 and 1: it learns nothing from "
+                "those that are 0, and answering yes to everything makes it smallest.",
+                0.95,
+                True,
+            )
         if known.loss not in _BINARY_LOSSES:
             return None
         if known.target_high > 1.0 + self.tolerance or known.target_low < -self.tolerance:
