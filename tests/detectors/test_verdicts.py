@@ -370,3 +370,14 @@ def test_a_loss_that_multiplies_by_the_target_needs_signs(low: float, kind: str,
     run = {"target_min": low, "target_max": 1.0, "target_mean": (1 + low) / 2, "target_top_share": 0.5}
     sketch = Sketch(loss=falling(0.69, 0.34), baseline=math.nan, accuracy=None, facts=facts, run=run)
     assert first(sketch) == found
+
+
+def test_a_clamp_is_no_sigmoid() -> None:
+    def judged(loss: str, last: float) -> str | None:
+        facts = {"loss": loss, "classes": 1, "task": "binary", "target_kind": "binary", "output_activation": "clamp"}
+        run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.5, "output_min": 0.0, "output_max": 1.0}
+        return first(Sketch(loss=falling(0.9, last), baseline=0.69, accuracy=flat(0.8), facts=facts, run=run))
+
+    assert judged("binary_cross_entropy", 0.5) == "improper-output-activation"
+    assert judged("binary_cross_entropy", 0.05) is None
+    assert judged("binary_cross_entropy_with_logits", 0.45) == "improper-output-activation"

@@ -21,6 +21,7 @@ REACH: Final[dict[str, tuple[float, float]]] = {
     "softmax": (0.0, 1.0),
     "sigmoid": (0.0, 1.0),
     "hardsigmoid": (0.0, 1.0),
+    "clamp": (0.0, 1.0),
     "tanh": (-1.0, 1.0),
     "hardtanh": (-1.0, 1.0),
     "softsign": (-1.0, 1.0),
@@ -31,7 +32,7 @@ REACH: Final[dict[str, tuple[float, float]]] = {
     "logsigmoid": (-_INF, 0.0),
     "log_softmax": (-_INF, 0.0),
 }
-_PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid"})
+_PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid", "clamp"})
 _ONE_SIDED: Final = frozenset({"relu", "relu6", "softplus", "exp"})
 _BOUNDED: Final = frozenset({"tanh", "hardtanh", "softsign"})
 _CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
@@ -188,9 +189,14 @@ class ImproperOutputActivation(Detector):
             if act in _BOUNDED and self._harmed(stand, self.bounded):
                 return f"A {act} stands before the logits: they cannot be confident within ±1.", 0.85, False
         if known.loss == "binary_cross_entropy":
-            odd = act in _ONE_SIDED or act in _BOUNDED or act == "none"
+            odd = act in _ONE_SIDED or act in _BOUNDED or act in ("none", "clamp")
             if odd and self._harmed(stand, self.one_sided):
-                return "`binary_cross_entropy` expects the output of a sigmoid.", 0.75, False
+                return (
+                    "`binary_cross_entropy` expects the output of a sigmoid"
+                    + (": where a clamp cuts off, nothing is learned." if act == "clamp" else "."),
+                    0.85 if act == "clamp" else 0.75,
+                    False,
+                )
             if act == "softmax" and known.kind == "binary" and known.units > 1 and self._harmed(stand, 0.5):
                 return "A softmax makes labels exclude each other that may hold together.", 0.75, False
         return None
