@@ -335,7 +335,12 @@ def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
 
 def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
     whole = {"dataset_size": 1347}
-    line = {"loss": lambda s: 2.32 - 0.6 * s, "noise": 0.001, "accuracy": lambda s: 0.12 + 0.3 * s, "steps": 25}
+    line = {
+        "loss": lambda s: 2.32 - 0.6 * s,
+        "noise": 0.001,
+        "accuracy": lambda s: 0.12 + 0.3 * s,
+        "steps": 25,
+    }
     short = Sketch(
         **line, facts=whole, run={"batch_size": 1347.0}, evaluations=12, validation=lambda s: 2.32 - 0.6 * s
     )
@@ -353,7 +358,10 @@ def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
 
 def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:
     blown = Sketch(
-        layers=5, gradient=lambda i: 10.0 ** (9 - i), loss=falling(8e6, 2e6, 4.0), accuracy=lambda s: 0.1 + 3 * s
+        layers=5,
+        gradient=lambda i: 10.0 ** (9 - i),
+        loss=falling(8e6, 2e6, 4.0),
+        accuracy=lambda s: 0.1 + 3 * s,
     ).history()
     for share in (0.1, 0.2, 0.3):
         part = blown.until(int(share * blown.steps))
@@ -374,7 +382,13 @@ def test_a_loss_that_multiplies_by_the_target_needs_signs(low: float, kind: str,
 
 def test_a_clamp_is_no_sigmoid() -> None:
     def judged(loss: str, last: float) -> str | None:
-        facts = {"loss": loss, "classes": 1, "task": "binary", "target_kind": "binary", "output_activation": "clamp"}
+        facts = {
+            "loss": loss,
+            "classes": 1,
+            "task": "binary",
+            "target_kind": "binary",
+            "output_activation": "clamp",
+        }
         run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.5, "output_min": 0.0, "output_max": 1.0}
         return first(Sketch(loss=falling(0.9, last), baseline=0.69, accuracy=flat(0.8), facts=facts, run=run))
 

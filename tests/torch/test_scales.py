@@ -90,7 +90,9 @@ def test_whatever_the_reduction_losses_can_be_compared(loss: Loss) -> None:
     [nn.L1Loss(), nn.SmoothL1Loss(), nn.SmoothL1Loss(beta=0.2), nn.HuberLoss(), nn.HuberLoss(delta=3.0)],
     ids=["l1", "smooth", "smooth, little", "huber", "huber, much"],
 )
-def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(loss: nn.Module, columns: int) -> None:
+def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(
+    loss: nn.Module, columns: int
+) -> None:
     torch.manual_seed(0)
     y = torch.randn(512, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
     model = nn.Linear(4, columns)

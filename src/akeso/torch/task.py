@@ -205,7 +205,10 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
             ]  # fmt: skip
             if call.name in _ABSOLUTE_LOSSES and part.numel() == columns.numel():
                 rows = max(1, min(16, _PART // columns.shape[1]))
-                items += [("target_part", columns[:rows].reshape(-1)), ("target_bend", torch.tensor(_bend(call)))]
+                items += [
+                    ("target_part", columns[:rows].reshape(-1)),
+                    ("target_bend", torch.tensor(_bend(call))),
+                ]
     if histogram and not target.is_floating_point():
         items.append(("target_counts", _counts(target, histogram)))
     found = hits(call, target_kind)
