@@ -322,3 +322,76 @@ def test_no_more_gain_does_not_say_its_name_twice() -> None:
     (remark,) = examine(done).diagnoses
     assert remark.problem == "no-more-gain"
     assert remark.sentence.startswith("The loss has not got better")
+
+
+def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
+    noisy = {**values(0.95, 1.0), "noise": 0.25, "update": lambda i: 2e-4, "evaluations": 16}
+    creeps = Sketch(**noisy, validation=lambda s: 1.05 - 0.06 * s)
+    assert first(creeps) == "slow-convergence"
+    # Where it fell quickly and then stayed, there may be no more to learn.
+    assert first(replace(creeps, validation=falling(1.05, 0.95, 12))) is None
+    assert first(replace(creeps, validation=lambda s: 1.05 - 0.06 * s, update=lambda i: 0.01)) is None
+
+
+def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
+    whole = {"dataset_size": 1347}
+    line = {
+        "loss": lambda s: 2.32 - 0.6 * s,
+        "noise": 0.001,
+        "accuracy": lambda s: 0.12 + 0.3 * s,
+        "steps": 25,
+    }
+    short = Sketch(
+        **line, facts=whole, run={"batch_size": 1347.0}, evaluations=12, validation=lambda s: 2.32 - 0.6 * s
+    )
+    assert first(short) == "slow-convergence"
+    assert "after only 25 steps" in examine(short.history()).diagnoses[0].sentence
+    # It learns; it slows down; it tries out a few batches of many; it is under way; it is a handful of steps.
+    assert first(replace(short, loss=lambda s: 2.32 - 1.9 * s)) is None
+    assert first(replace(short, loss=falling(2.3, 1.8, 4.0))) is None
+    assert first(replace(short, validation=falling(2.3, 1.9, 6.0))) is None
+    assert first(replace(short, run={"batch_size": 32.0})) is None
+    under_way = replace(short, steps=50).history().until(24)
+    assert examine(under_way).status == "healthy"
+    assert first(replace(short, steps=12)) is None
+
+
+def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:
+    blown = Sketch(
+        layers=5,
+        gradient=lambda i: 10.0 ** (9 - i),
+        loss=falling(8e6, 2e6, 4.0),
+        accuracy=lambda s: 0.1 + 3 * s,
+    ).history()
+    for share in (0.1, 0.2, 0.3):
+        part = blown.until(int(share * blown.steps))
+        assert standing(part).remaining > 1e3
+        assert "exploding-gradient" in {d.problem for d in examine(part).diagnoses}
+    # Ten times a constant's loss at first is how many a healthy run begins, and there accuracy does count.
+    high = Sketch(loss=falling(23.0, 0.4)).history()
+    assert standing(high.until(90)).remaining < 1.0
+
+
+@pytest.mark.parametrize(("low", "kind", "found"), [(0.0, "binary", "improper-loss"), (-1.0, "values", None)])
+def test_a_loss_that_multiplies_by_the_target_needs_signs(low: float, kind: str, found: str | None) -> None:
+    facts = {"loss": "soft_margin_loss", "classes": 1, "task": "binary", "target_kind": kind}
+    run = {"target_min": low, "target_max": 1.0, "target_mean": (1 + low) / 2, "target_top_share": 0.5}
+    sketch = Sketch(loss=falling(0.69, 0.34), baseline=math.nan, accuracy=None, facts=facts, run=run)
+    assert first(sketch) == found
+
+
+def test_a_clamp_is_no_sigmoid() -> None:
+    def judged(loss: str, last: float) -> str | None:
+        facts = {
+            "loss": loss,
+            "classes": 1,
+            "task": "binary",
+            "target_kind": "binary",
+            "output_activation": "clamp",
+        }
+        run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.5, "output_min": 0.0, "output_max": 1.0}
+        return first(Sketch(loss=falling(0.9, last), baseline=0.69, accuracy=flat(0.8), facts=facts, run=run))
+
+    assert judged("binary_cross_entropy", 0.5) == "improper-output-activation"
+    assert judged("binary_cross_entropy", 0.05) is None
+    assert judged("binary_cross_entropy_with_logits", 0.45) == "improper-output-activation"

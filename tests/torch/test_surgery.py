@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -284,6 +285,38 @@ def test_an_output_function_is_taken_off_or_put_on() -> None:
     assert torch.equal(model(x), logits)
     operate(model, [Edit("substitute-activation", "output", {"to": "LogSoftmax"})], (x,))
     assert torch.allclose(model(x), logits.log_softmax(-1))
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x: torch.clamp(x, 0.0, 1.0),
+        lambda x: x.clamp(1e-7, 1 - 1e-7),
+        lambda x: x.clip(min=0, max=1),
+        lambda x: torch.sigmoid(x).clamp(1e-6, 1 - 1e-6),
+        lambda x: torch.clip(x, -1, 1),
+    ],
+    ids=["clamp", "method", "clip", "after a sigmoid", "signs"],
+)
+def test_a_clamp_at_the_output_is_taken_off(cut: Callable[[Tensor], Tensor]) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.last = nn.Linear(3, 3), nn.Linear(3, 1)
+            self.blend = nn.Parameter(torch.tensor([[0.5]]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.clamp(-1, 1) * self.blend.clamp(0, 1)
+            return cut(self.last(torch.relu(self.one(x))))
+
+    torch.manual_seed(0)
+    model, x = Net(), torch.randn(5, 3)
+    expected = model.last(torch.relu(model.one(x.clamp(-1, 1) * 0.5)))
+    assert not operate(model, [Edit("substitute-activation", "output", {"to": "none"})], (x,)).refused
+    assert torch.equal(model(x), expected)
+    # A clamp of the input or of a weight is arithmetic.
+    assert not operate(model, [Edit("substitute-activation", "hidden", {"to": "ELU"})], (x,)).refused
+    assert torch.equal(model(x), model.last(F.elu(model.one(x.clamp(-1, 1) * 0.5))))
 
 
 def test_what_cannot_be_done_is_refused_with_the_reason() -> None:

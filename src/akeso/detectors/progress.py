@@ -119,24 +119,35 @@ class SlowConvergence(Detector):
 
     name: ClassVar[str] = "slow-convergence"
     min_steps: int = 60
+    min_steps_if_over: int = 20
+    passes: float = 5.0
     min_share: float = 0.5
     remaining: float = 0.75
     travel: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
+        if stand.adversarial or stand.diverged:
+            return
+        if stand.steps < self.min_steps:
+            yield from self._cut_short(history, stand)
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
         way = travel(history, stand)
-        validated = curves.trend(validation_loss(history).values, 20)
+        held_out = validation_loss(history).values
+        validated = curves.trend(held_out, 20)
         stuck = stand.remaining >= 0.97 and not (
             stand.recent.falls or stand.beats_constant or validated.falls or self._weak(history, stand)
         )
-        creeping = stand.recent.falls and self._straight(history) and way < self.travel
+        trained = history.series("loss").finite().values
+        # Batches are noisy and a validation set is the same every time: it shows a slow fall more clearly.
+        creeping = (stand.recent.falls and self._straight(trained)) or (
+            validated.falls and self._straight(held_out)
+        )
+        creeping = creeping and way < self.travel
         if not stuck and not creeping:
             return
         start, _ = network.extent(history)
@@ -161,6 +172,47 @@ class SlowConvergence(Detector):
             + (" No activation function was seen between its layers." if network.unbent(history) else ""),
         )
 
+    def _cut_short(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Few steps, as with all data in one batch: over while the loss still fell as fast as ever.
+
+        A short run that is well slows down with most of the loss gone; one that only tries something out does
+        not go through its data again and again.
+        """
+        left, way = stand.remaining_loss, travel(history, stand)
+        if not stand.finished or stand.steps < self.min_steps_if_over or self._passes(history) < self.passes:
+            return
+        if not (math.isfinite(left) and left >= self.remaining and way < self.travel):
+            return
+        held_out = validation_loss(history).values
+        trained = history.series("loss").finite().values
+        if not stand.recent.falls or not self._straight(trained, 0.8):
+            return
+        if len(held_out) and not (curves.trend(held_out).falls and self._straight(held_out, 0.8)):
+            return
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "warning",
+            0.65,
+            start,
+            "",
+            {
+                "left_of_constant_prediction": curves.rounded(left),
+                "whole_run_over_weight": curves.rounded(way),
+                "steps": stand.steps,
+                **stand.evidence(),
+            },
+            f"Training ends too early: after only {stand.steps} steps {left:.0%} of a constant prediction's loss is "
+            "left, and it still fell as fast as ever.",
+        )
+
+    def _passes(self, history: History) -> float:
+        """How many times the run has gone through its data."""
+        size, batch = history.facts.get("dataset_size"), curves.median(history.series("batch_size").values)
+        if isinstance(size, int) and size > 0 and math.isfinite(batch):
+            return history.steps * batch / size
+        return float(max(len(history.events_of("epoch")), len(history.series("val_loss").finite())))
+
     def _weak(self, history: History, stand: Standing) -> bool:
         """Whether values are predicted with some variation: there may be no more to learn than that."""
         if history.facts.get("task") != "regression" or stand.remaining >= 1.1:
@@ -169,13 +221,14 @@ class SlowConvergence(Detector):
         wanted = curves.median(history.series("target_std").finite().values)
         return 0.1 * wanted < said < wanted
 
-    def _straight(self, history: History) -> bool:
+    def _straight(self, values: Floats, pace: float = 0.3) -> bool:
         """Whether the second half brought about as much as the first: nothing has been learned quickly."""
-        means = curves.block_means(history.series("loss").finite().values, 9)
-        if len(means) < 9:
+        means = curves.block_means(values, 9)
+        if len(means) < 5:
             return False
-        before, after = means[0] - means[4], means[4] - means[8]
-        return bool(after > 0.3 * before)
+        middle = len(means) // 2
+        before, after = means[0] - means[middle], means[middle] - means[-1]
+        return bool(after > pace * max(0.0, before))
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
 from akeso.history import History, Series
+
+#: A loss this many times a constant prediction's is harm, whatever few sampled batches say of the accuracy.
+_BEYOND: Final = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,12 @@ class Standing:
 
     @property
     def remaining(self) -> float:
-        """The share of a constant prediction's loss (or error, if that is less) that is still left."""
+        """The share of a constant prediction's loss (or error, if that is less) that is still left.
+
+        Where the loss is orders of magnitude beyond a constant prediction's, it alone counts.
+        """
+        if self.remaining_loss >= _BEYOND:
+            return self.remaining_loss
         known = [value for value in (self.remaining_loss, self.remaining_error) if math.isfinite(value)]
         return min(known) if known else math.nan
 

@@ -21,6 +21,7 @@ REACH: Final[dict[str, tuple[float, float]]] = {
     "softmax": (0.0, 1.0),
     "sigmoid": (0.0, 1.0),
     "hardsigmoid": (0.0, 1.0),
+    "clamp": (0.0, 1.0),
     "tanh": (-1.0, 1.0),
     "hardtanh": (-1.0, 1.0),
     "softsign": (-1.0, 1.0),
@@ -31,12 +32,14 @@ REACH: Final[dict[str, tuple[float, float]]] = {
     "logsigmoid": (-_INF, 0.0),
     "log_softmax": (-_INF, 0.0),
 }
-_PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid"})
+_PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid", "clamp"})
 _ONE_SIDED: Final = frozenset({"relu", "relu6", "softplus", "exp"})
 _BOUNDED: Final = frozenset({"tanh", "hardtanh", "softsign"})
 _CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _VALUE_LOSSES: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _BINARY_LOSSES: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
+#: Losses that multiply the output by the target: no is -1 to them, and 0 says nothing.
+_SIGNED_LOSSES: Final = frozenset({"soft_margin_loss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +189,14 @@ class ImproperOutputActivation(Detector):
             if act in _BOUNDED and self._harmed(stand, self.bounded):
                 return f"A {act} stands before the logits: they cannot be confident within ±1.", 0.85, False
         if known.loss == "binary_cross_entropy":
-            odd = act in _ONE_SIDED or act in _BOUNDED or act == "none"
+            odd = act in _ONE_SIDED or act in _BOUNDED or act in ("none", "clamp")
             if odd and self._harmed(stand, self.one_sided):
-                return "`binary_cross_entropy` expects the output of a sigmoid.", 0.75, False
+                return (
+                    "`binary_cross_entropy` expects the output of a sigmoid"
+                    + (": where a clamp cuts off, nothing is learned." if act == "clamp" else "."),
+                    0.85 if act == "clamp" else 0.75,
+                    False,
+                )
             if act == "softmax" and known.kind == "binary" and known.units > 1 and self._harmed(stand, 0.5):
                 return "A softmax makes labels exclude each other that may hold together.", 0.75, False
         return None
@@ -298,6 +306,15 @@ class ImproperLoss(Detector):
         return None
 
     def _binary(self, known: Fit) -> Finding | None:
+        if known.loss in _SIGNED_LOSSES and known.kind in ("binary", "one-hot"):
+            if abs(known.target_low) > self.tolerance or not known.target_high > 0:
+                return None
+            return (
+                f"`{known.loss}` needs targets of -1 and 1, but they are 0 and 1: it learns nothing from "
+                "those that are 0, and answering yes to everything makes it smallest.",
+                0.95,
+                True,
+            )
         if known.loss not in _BINARY_LOSSES:
             return None
         if known.target_high > 1.0 + self.tolerance or known.target_low < -self.tolerance:

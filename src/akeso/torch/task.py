@@ -21,7 +21,12 @@ _COUNTED = 4096
 _ENTRIES = 1 << 21
 _PROBABILITY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _CLASS_LOSSES = ("cross_entropy", "nll_loss", "multi_margin_loss")
-_VALUE_LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_SIGNED_LOSSES = ("soft_margin_loss", "multilabel_soft_margin_loss")
+#: Losses that grow with the distance rather than with its square, and the argument up to which they bend.
+_ABSOLUTE_LOSSES = {"l1_loss": "", "smooth_l1_loss": "beta", "huber_loss": "delta"}
+_VALUE_LOSSES = ("mse_loss", *_ABSOLUTE_LOSSES)
+#: Target values of one batch that are kept for medians, those of all batches, and the samples they must stand for.
+_PART, _KEPT, _ENOUGH = 256, 4096, 8
 
 
 def facts_of(call: LossCall, model_input: torch.Tensor | None) -> dict[str, Any]:
@@ -143,7 +148,7 @@ def hits(call: LossCall, target_kind: str) -> tuple[torch.Tensor, int | torch.Te
         right = predicted == target.argmax(1)
         return right.sum(), right.numel(), predicted
     if target_kind == "binary":
-        edge = 0.0 if call.name.endswith("logits") else 0.5
+        edge = 0.0 if call.name.endswith("logits") or call.name in _SIGNED_LOSSES else 0.5
         predicted = prediction > edge
         right = predicted == (target > 0.5)
         return right.sum(), right.numel(), predicted
@@ -195,9 +200,15 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 part.reshape(len(part), -1)[:, :256].double() if part.dim() else part.reshape(1, 1).double()
             )
             items += [
-                ("target_rows", torch.tensor(len(columns))), ("target_part", columns[:16].reshape(-1)[:256]),
+                ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
             ]  # fmt: skip
+            if call.name in _ABSOLUTE_LOSSES and part.numel() == columns.numel():
+                rows = max(1, min(16, _PART // columns.shape[1]))
+                items += [
+                    ("target_part", columns[:rows].reshape(-1)),
+                    ("target_bend", torch.tensor(_bend(call))),
+                ]
     if histogram and not target.is_floating_point():
         items.append(("target_counts", _counts(target, histogram)))
     found = hits(call, target_kind)
@@ -235,6 +246,7 @@ class TargetAccount:
         self._squares: list[float] = []
         self._rows = 0.0
         self._values: list[float] = []
+        self._bend = 1.0
 
     def add(self, delivery: dict[Any, Any]) -> None:
         """Take in what :func:`batch_items` sent."""
@@ -247,10 +259,14 @@ class TargetAccount:
         if sums is not None and all(map(math.isfinite, sums)):
             if len(self._sum) != len(sums):
                 self._sum, self._squares, self._rows = [0.0] * len(sums), [0.0] * len(sums), 0.0
+                self._values = []
             self._sum = [a + b for a, b in zip(self._sum, sums, strict=True)]
             self._squares = [a + b for a, b in zip(self._squares, delivery["target_squares"], strict=True)]
             self._rows += delivery["target_rows"]
-            self._values = (self._values + list(delivery["target_part"]))[-4096:]
+            if "target_part" in delivery:
+                kept = _KEPT // len(sums) * len(sums)
+                self._values = (self._values + list(delivery["target_part"]))[-kept:]
+                self._bend = delivery["target_bend"]
 
     @property
     def top_share(self) -> float | None:
@@ -283,13 +299,30 @@ class TargetAccount:
             return sum(
                 max(q / self._rows - m * m, 0.0) for q, m in zip(self._squares, means, strict=True)
             ) / len(means)
-        if loss in ("l1_loss", "smooth_l1_loss", "huber_loss") and len(means) == 1 and self._values:
-            middle = sorted(self._values)[len(self._values) // 2]
-            far = [abs(value - middle) for value in self._values]
-            if loss == "l1_loss":
-                return sum(far) / len(far)
-            return sum(0.5 * gap * gap if gap < 1 else gap - 0.5 for gap in far) / len(far)
+        if loss in _ABSOLUTE_LOSSES and len(self._values) >= _ENOUGH * len(means):
+            columns = [self._values[index :: len(means)] for index in range(len(means))]
+            return sum(_around_the_middle(loss, column, self._bend) for column in columns) / len(means)
         return None
+
+
+def _bend(call: LossCall) -> float:
+    """The distance up to which a loss is a square."""
+    given = call.arguments.get(_ABSOLUTE_LOSSES[call.name])
+    return float(given) if isinstance(given, (int, float)) else 1.0
+
+
+def _around_the_middle(loss: str, values: Sequence[float], bend: float) -> float:
+    """Mean loss of answering the median, or the mean where most of the loss is a square and that is better."""
+    if loss == "l1_loss" or not bend > 0:
+        bend = 0.0
+    answers = (sorted(values)[len(values) // 2], sum(values) / len(values))
+    found = min(sum(_bent(abs(value - answer), bend) for value in values) for answer in answers) / len(values)
+    return found * (bend if loss == "huber_loss" and bend else 1.0)
+
+
+def _bent(gap: float, bend: float) -> float:
+    """The distance itself, and below ``bend`` its square: what ``smooth_l1_loss`` gives."""
+    return 0.5 * gap * gap / bend if gap < bend else gap - 0.5 * bend
 
 
 def _entropy(share: float, weight: float = 1.0) -> float:

@@ -51,14 +51,17 @@ _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
     "RReLU": nn.RReLU,
     "Exp": Exp,
     "Square": Square,
+    "UnitClamp": lambda: nn.Hardtanh(0.0, 1.0),
+    "SignedClamp": nn.Hardtanh,
     "Identity": nn.Identity,
     "none": nn.Identity,
     "Softmax": lambda: nn.Softmax(dim=-1),
     "LogSoftmax": lambda: nn.LogSoftmax(dim=-1),
 }
 
-#: Functions that squash over classes: they belong at an output or inside attention, never between layers.
-OUTPUT_ONLY: Final = frozenset({"Softmax", "LogSoftmax", "Softmin", "LogSigmoid"})
+#: Functions that belong at an output or in a formula, as the softmax of attention: no activations between layers,
+#: unless they stand right behind one.
+OUTPUT_ONLY: Final = frozenset({"Softmax", "LogSoftmax", "Softmin", "LogSigmoid", "UnitClamp", "SignedClamp"})
 
 _MODULES: Final[dict[type, str]] = {
     getattr(nn, name): name
@@ -128,6 +131,8 @@ def _functions() -> dict[Any, str]:
         "clamp": "ReLU",
         "clamp_min": "ReLU",
         "clamp_": "ReLU",
+        "clip": "ReLU",
+        "clip_": "ReLU",
         "expit": "Sigmoid",
         "square": "Square",
     }
@@ -144,7 +149,7 @@ FUNCTIONS: Final = _functions()
 _CLAMPS: Final = frozenset(
     getattr(place, name)
     for place in (torch, Tensor)
-    for name in ("clamp", "clamp_min", "clamp_")
+    for name in ("clamp", "clamp_min", "clamp_", "clip", "clip_")
     if hasattr(place, name)
 )
 
@@ -164,8 +169,21 @@ def name_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if function in _CLAMPS:
         low = args[1] if len(args) > 1 else kwargs.get("min")
         high = args[2] if len(args) > 2 else kwargs.get("max")
-        return "ReLU" if high is None and isinstance(low, int | float) and low == 0 else None
+        return _clamp(args[0], low, high)
     return name
+
+
+def _clamp(value: Tensor, low: Any, high: Any) -> str | None:
+    """The activation that cutting values off stands for: a ReLU, or a hard way to probabilities or signs."""
+    if not isinstance(low, int | float):
+        return None
+    if high is None:
+        return "ReLU" if low == 0 else None
+    if not isinstance(high, int | float) or value.dim() < 2 or isinstance(value, nn.Parameter):
+        return None
+    if low == -1 and high == 1:
+        return "SignedClamp"
+    return "UnitClamp" if 0 <= low < 0.01 and 0.99 < high <= 1 else None
 
 
 def changes_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
