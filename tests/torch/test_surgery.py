@@ -319,6 +319,46 @@ def test_a_clamp_at_the_output_is_taken_off(cut: Callable[[Tensor], Tensor]) -> 
     assert torch.equal(model(x), model.last(F.elu(model.one(x.clamp(-1, 1) * 0.5))))
 
 
+class Powers(nn.Module):
+    """Powers as activations, and as arithmetic: in a norm, in a formula, of a weight, at the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(5))
+        self.scale = nn.Parameter(torch.full((1, 6), 0.9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two, three, four, last = self.layers
+        x = one(x) ** 3
+        x = torch.pow(two(x), 2).reshape(len(x), 6)
+        x = three(x)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3) * self.scale**2
+        x = four(x)
+        x = 0.5 * x * (1 + torch.tanh(0.8 * (x + 0.04 * x**3)))
+        x = last(x)
+        return x / (x**2).sum(-1, keepdim=True).sqrt()
+
+
+def test_powers_between_layers_are_activations_and_those_in_formulas_are_not() -> None:
+    torch.manual_seed(0)
+    model, x = Powers(), torch.randn(7, 6)
+    one, two, three, four, last = model.layers
+    hidden = examine_model(model, (x,)).hidden()
+    assert [(site.kind, site.name) for site in hidden if site.kind != "Tanh"] == [
+        ("Cube", "pow"),
+        ("Square", "pow#2"),
+    ]
+    for name in ("Cube", "Square"):
+        edit = Edit("substitute-activation", "hidden", {"from": name, "to": "ReLU"})
+        assert not operate(model, [edit], (x,)).refused
+    y = three(F.relu(two(F.relu(one(x)))))
+    y = four(y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-3) * model.scale**2)
+    y = last(0.5 * y * (1 + torch.tanh(0.8 * (y + 0.04 * y**3))))
+    assert torch.allclose(model(x), y / (y**2).sum(-1, keepdim=True).sqrt(), atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(model(x), y / (y**2).sum(-1, keepdim=True).sqrt(), atol=1e-6)
+
+
 def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     model = nn.Sequential(nn.Linear(4, 2))
     edits = [SELU, BATCH, Edit("add-residual"), Edit("unfreeze", "all"), Edit("set-dropout", "", {"to": 0.1}),

@@ -10,6 +10,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import akeso
 from akeso.errors import BadInput
+from akeso.torch.losses import output_activation
 from tests.torch.loops import LOOPS, STEPS, Small
 
 
@@ -267,3 +268,42 @@ def test_a_paused_watch_leaves_torch_alone_even_in_the_middle_of_a_pass() -> Non
     assert _state_of_torch() != before
     watch.close()
     assert _state_of_torch() == before
+
+
+@pytest.mark.parametrize(
+    ("last", "name"),
+    [
+        (lambda x: torch.clamp(x, 0.0, 1.0), "clamp"),
+        (lambda x: x.clip(1e-7, 1 - 1e-7).squeeze(1), "clamp"),
+        (lambda x: torch.sigmoid(x).clamp(1e-7, 1 - 1e-7), "sigmoid"),
+        (lambda x: x.clamp(-1, 1), "hardtanh"),
+        (lambda x: x.clamp(-10, 10), "none"),
+        (lambda x: x.clamp(min=0.1), "none"),
+    ],
+)
+def test_a_clamp_before_the_loss_is_an_output_activation(last, name: str) -> None:
+    assert output_activation(last(torch.nn.Linear(3, 1)(torch.randn(4, 3)))) == name
+
+
+def test_powers_right_after_a_layer_are_seen_as_activations() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.last = (torch.nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.square(self.two(self.one(x) ** 3))
+            return self.last(x / (1 + x**2).sqrt())
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(16, 4)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            (model(x) - x).pow(2).mean().backward()
+            optimizer.step()
+    assert watch.history.facts["activations"] == {"pow": "Cube", "square": "Square"}
+    assert watch.history.facts["loss"] == "mse_loss"
+    assert watch.history.series("act_std", "one")
+    assert watch.history.series("act_std", "pow")

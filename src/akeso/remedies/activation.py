@@ -23,6 +23,8 @@ _CLASSES = {
     "logsigmoid": "LogSigmoid",
     "exp": "Exp",
     "square": "Square",
+    "cube": "Cube",
+    "fourth": "Fourth",
     "relu": "ReLU",
 }
 

@@ -19,7 +19,7 @@ USUAL_RATE: Final = {
 SQUASHING: Final = frozenset(
     {"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax", "logsigmoid"}
 )
-GROWING: Final = frozenset({"exp", "square", "exponential"})
+GROWING: Final = frozenset({"exp", "square", "cube", "fourth", "exponential"})
 RECTIFYING: Final = frozenset({"relu", "relu6", "clamp", "clamp_min"})
 _RECURRENT: Final = ("RNN", "LSTM", "GRU")
 

@@ -27,6 +27,10 @@ ACTIVATIONS: Final[dict[str, str]] = {
     "hardtanh": "Hardtanh", "hardsigmoid": "Hardsigmoid", "hardswish": "Hardswish", "logsigmoid": "LogSigmoid",
     "exp": "Exp", "threshold": "Threshold",
 }  # fmt: skip
+#: Powers that stand for an activation where they come right after a layer, by their exponent.
+_POWERS: Final[dict[float, str]] = {2: "Square", 3: "Cube", 4: "Fourth"}
+#: How they are spelt.
+POWER_CALLS: Final = frozenset({"pow", "pow_", "__pow__", "square", "square_"})
 #: Those whose units can be exactly zero for good.
 CAN_DIE: Final = frozenset({"ReLU", "ReLU6", "Threshold"})
 #: Those with flat ends, and the values beyond which they are flat.
@@ -203,6 +207,26 @@ class Sites:
             low, high = _FLAT[kind]
             flat = ((tensor < low) | (tensor > high)).float().mean()
             self.items.append((("act_saturated", site), flat))
+
+    def power(self, owner: str, function: str, args: tuple[Any, ...], output: Any) -> None:
+        """A power was taken; of the very output of the last layer it may be an activation, else it is arithmetic."""
+        exponent = args[1] if len(args) > 1 else 2 if "square" in function else None
+        given, pending = first_tensor(args[:1]), self._pending
+        if (
+            pending is None
+            or given is None
+            or not isinstance(exponent, int | float)
+            or exponent not in _POWERS
+        ):
+            return
+        if given.dim() < 2 or given.shape != pending[1].shape or given.data_ptr() != pending[1].data_ptr():
+            return
+        tensor = first_tensor(output)
+        self.settle()  # a norm written out begins like this too: what the layer gave is read all the same
+        site = self._site(f"{owner}.{function}" if owner else function)
+        if site is not None and tensor is not None:
+            self.kinds.setdefault(site, _POWERS[exponent])
+            self._common(site, thin(tensor.detach()))
 
     def _common(self, site: str, tensor: torch.Tensor) -> None:
         if tensor.dtype in (torch.float16, torch.bfloat16):

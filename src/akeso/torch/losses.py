@@ -102,8 +102,12 @@ _WEIGHTED = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_
 
 
 def output_activation(prediction: torch.Tensor) -> str | None:
-    """The last function the prediction went through, however it was written; ``None`` when unseen."""
+    """The last function the prediction went through, however it was written; ``None`` when unseen.
+
+    A clamp counts where nothing stands before it that gives the same range.
+    """
     node: Any = prediction.grad_fn
+    bare = "none"
     for _ in range(12):
         if node is None:
             return None
@@ -115,9 +119,20 @@ def output_activation(prediction: torch.Tensor) -> str | None:
             node = _next(node)
             continue
         if stem not in _SHAPES:
-            return None if kind.startswith("CompiledFunction") else "none"
+            return None if kind.startswith("CompiledFunction") else bare
+        bare = _clamp(node) if bare == "none" and stem == "Clamp" else bare
         node = _next(node)
-    return "none"
+    return bare
+
+
+def _clamp(node: Any) -> str:
+    """What cutting values off on both sides stands for."""
+    low, high = getattr(node, "_saved_min", None), getattr(node, "_saved_max", None)
+    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
+        return "none"
+    if low == -1 and high == 1:
+        return "hardtanh"
+    return "clamp" if 0 <= low < 0.01 and 0.99 < high <= 1 else "none"
 
 
 def _next(node: Any) -> Any:

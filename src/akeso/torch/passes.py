@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
-from akeso.torch.activations import ACTIVATIONS, Sites, first_tensor, is_leaf
+from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.losses import LOSSES, ByHand, LossCall, broadcast_of, output_activation, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
@@ -213,6 +213,11 @@ class Passes:
                         self.first_use.setdefault(known, len(self.first_use))
                         with quiet():
                             self._sites.activation(known, own, name, result)
+            elif name in POWER_CALLS and self._stack:
+                known = self._names.module(unwrap(self._stack[-1]))
+                if self.reading and known is not None and self._first_time():
+                    with quiet():
+                        self._sites.power(known, name, args, result)
             elif self.reading and not self._stack:
                 self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:

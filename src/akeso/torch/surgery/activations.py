@@ -28,6 +28,26 @@ class Square(nn.Module):
         return torch.square(value)
 
 
+class Cube(nn.Module):
+    """The third power, which torch has only as a function."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        """The third power of every entry."""
+        return value**3
+
+
+class Fourth(nn.Module):
+    """The fourth power, which torch has only as a function."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        """The fourth power of every entry."""
+        return value**4
+
+
+#: Powers that grow without bound, by their exponent. Most powers in a program are arithmetic.
+POWERS: Final[dict[float, str]] = {2: "Square", 3: "Cube", 4: "Fourth"}
+
+
 _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
     "ReLU": nn.ReLU,
     "LeakyReLU": nn.LeakyReLU,
@@ -51,6 +71,8 @@ _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
     "RReLU": nn.RReLU,
     "Exp": Exp,
     "Square": Square,
+    "Cube": Cube,
+    "Fourth": Fourth,
     "UnitClamp": lambda: nn.Hardtanh(0.0, 1.0),
     "SignedClamp": nn.Hardtanh,
     "Identity": nn.Identity,
@@ -90,7 +112,7 @@ _MODULES: Final[dict[type, str]] = {
         "LogSoftmax",
         "Softmin",
     )
-} | {Exp: "Exp", Square: "Square"}
+} | {Exp: "Exp", Square: "Square", Cube: "Cube", Fourth: "Fourth"}
 
 
 def _functions() -> dict[Any, str]:
@@ -135,6 +157,10 @@ def _functions() -> dict[Any, str]:
         "clip_": "ReLU",
         "expit": "Sigmoid",
         "square": "Square",
+        "pow": "Power",
+        "pow_": "Power",
+        "__pow__": "Power",
+        "__ipow__": "Power",
     }
     table: dict[Any, str] = {}
     for place in (F, torch, Tensor, torch.special):
@@ -170,6 +196,11 @@ def name_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         low = args[1] if len(args) > 1 else kwargs.get("min")
         high = args[2] if len(args) > 2 else kwargs.get("max")
         return _clamp(args[0], low, high)
+    if name == "Power":
+        exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
+        if not isinstance(exponent, int | float) or args[0].dim() < 2 or isinstance(args[0], nn.Parameter):
+            return None
+        return POWERS.get(exponent)
     return name
 
 
@@ -188,7 +219,8 @@ def _clamp(value: Tensor, low: Any, high: Any) -> str | None:
 
 def changes_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the call also writes to its argument."""
-    if getattr(function, "__name__", "").endswith("_"):
+    name = getattr(function, "__name__", "")
+    if name == "__ipow__" or (name.endswith("_") and not name.endswith("__")):
         return True
     return bool(kwargs.get("inplace", False))
 

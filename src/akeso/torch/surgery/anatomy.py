@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from akeso.torch.surgery.activations import OUTPUT_ONLY, name_of_call, name_of_module
+from akeso.torch.surgery.activations import OUTPUT_ONLY, POWERS, name_of_call, name_of_module
 
 WEIGHTED: Final = (
     nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d,
@@ -23,7 +23,19 @@ NORMS: Final = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm) + (
     (nn.RMSNorm,) if hasattr(nn, "RMSNorm") else ()
 )
 _GATES: Final = frozenset({"Sigmoid", "Hardsigmoid", "Tanh", "Softplus", "Exp", "Softmax", "LogSigmoid"})
-_ONLY_DIRECT: Final = OUTPUT_ONLY | {"Exp", "Square"}
+_ONLY_DIRECT: Final = OUTPUT_ONLY | {"Exp", *POWERS.values()}
+#: Backward nodes between an activation and the next layer that only arrange or gather its values.
+_BETWEEN: Final = (
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Transpose",
+    "Permute",
+    "T",
+    "MaxPool",
+    "AvgPool",
+    "Adaptive",
+)
 _MULTIPLICATIONS: Final = frozenset({torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_})
 
 
@@ -256,12 +268,31 @@ def _assign_roles(anatomy: Anatomy, seer: _Seer) -> None:
         # Softmax in attention and exponentials or squares in formulas are no activations of a layer.
         if site.role == "hidden" and site.kind in _ONLY_DIRECT and not site.direct:
             site.role = "gate"
+        # A power is an activation where it comes right after a layer and goes on to the next: norms have them too.
+        if site.kind in POWERS.values() and not site.module and not (site.direct and _goes_on(result, seer)):
+            site.role = "gate"
     anatomy._last = [
         use
         for use, value in seer.layer_outputs
         if isinstance(use.module, WEIGHTED)
         and (value.grad_fn not in upstream if value.grad_fn is not None else use.order == last_order)
     ]
+
+
+def _goes_on(result: Tensor, seer: _Seer) -> bool:
+    """Whether a layer or norm takes the very values, in whatever form."""
+    for _, value in seer.layer_inputs:
+        node = value.grad_fn
+        while (
+            node is not None
+            and node is not result.grad_fn
+            and type(node).__name__.startswith(_BETWEEN)
+            and node.next_functions
+        ):
+            node = node.next_functions[0][0]
+        if value is result or (node is not None and node is result.grad_fn):
+            return True
+    return False
 
 
 def _collect(node: Any, seen: set[Any]) -> None:
