@@ -10,6 +10,8 @@ from akeso.remedies._base import Remedy
 from akeso.remedies.chart import Chart, chart
 from akeso.remedies.edit import Edit, Prescription
 
+#: Optimizers whose steps do not grow with the gradient: clipping makes none of them smaller.
+_NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad"})
 #: Times the usual rate beyond which nothing is raised.
 _TOP = 10
 #: Momentum from which on a step is felt for more than twenty others.
@@ -126,6 +128,7 @@ class ClipGradient(Remedy):
         facts = chart(history)
         if facts.clipped and facts.clipped <= 1.0:
             return
-        yield Prescription([clip(facts)])
+        if facts.optimizer not in _NORMALISING or facts.lr <= 3 * facts.usual_rate:
+            yield Prescription([clip(facts)])
         if facts.lr > 0:
             yield Prescription([clip(facts), set_rate(facts.lr / 10)])

@@ -64,11 +64,18 @@ class AkesoPlan(Plan):
             ledger.notes += [f"would try: {option.prescription.describe()}" for option in options]
             return ledger.close(untreated, "failed" if sick else "healthy")
         ranked = self._race(ledger, untreated, options)
+        best = None
         for position, contestant in enumerate(ranked):
+            if best is not None and ledger.room < _rest(ledger, contestant.steps):
+                continue
             winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :])
-            if winner is not None:
-                return ledger.close(winner, "improved" if _left(untreated, winner) else "repaired")
-        return self._give_up(ledger)
+            if winner is not None and (best is None or better(winner, best)):
+                best = winner
+            if best is not None and not _in_doubt(best):
+                break
+        if best is None:
+            return self._give_up(ledger)
+        return ledger.close(best, "improved" if _left(untreated, best) else "repaired")
 
     def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
         found = candidates(untreated.history, treatable(untreated.diagnoses))
@@ -104,9 +111,10 @@ class AkesoPlan(Plan):
             if (works and (certain or attempt.score >= GOOD)) or cured > OTHERS_AFTER_A_CURE:
                 break
         ranked = sorted(tried, key=lambda attempt: _rank(attempt, untreated))
-        raised = self._combine(ledger, untreated, ranked[0]) if ranked else None
-        if raised is not None and raised is not ranked[0]:
-            ranked.insert(0, raised)
+        # A remedy that is behind at the rate it came with may be ahead at another.
+        raised = [self._combine(ledger, untreated, attempt) for attempt in ranked[:2]]
+        ranked += [new for new in raised if all(new is not attempt for attempt in ranked)]
+        ranked.sort(key=lambda attempt: _rank(attempt, untreated))
         return self._second_rung(ledger, untreated, ranked)
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
@@ -162,8 +170,7 @@ class AkesoPlan(Plan):
     ) -> Attempt:
         """Train on; where what was put on top of a cure brings new trouble, the cure without it."""
         further = ledger.attempt(current.prescription, max_steps=steps)
-        edits = set(further.prescription)
-        plain = next((other for other in others if set(other.prescription) < edits), None)
+        plain = next((other for other in others if _is_base(other.prescription, further.prescription)), None)
         if plain is None or ledger.room < _rest(ledger, plain.steps):
             return further
         new = ", ".join(sorted(_errors(further) - _errors(plain)))
@@ -349,6 +356,16 @@ def _disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sh
     if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
         return "half of the training has brought nothing"
     return ""
+
+
+def _is_base(cure: Prescription, whole: Prescription) -> bool:
+    """Whether a cure is another one without what was put on top of it."""
+    return len(cure) < len(whole) and tuple(whole)[: len(cure)] == tuple(cure)
+
+
+def _in_doubt(attempt: Attempt) -> bool:
+    """Whether a cure that was proved is still not all well: what is left of the budget may bring a better one."""
+    return attempt.score < GOOD and (bool(treatable(attempt.diagnoses)) or _falls_back(attempt))
 
 
 def _falls_back(attempt: Attempt) -> bool:
