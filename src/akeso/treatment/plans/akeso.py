@@ -8,6 +8,20 @@ from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import Candidate, candidates, treatable
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
+from akeso.treatment.plans.judging import (
+    CERTAIN,
+    GOOD,
+    cured,
+    disappoints,
+    errors,
+    falls_back,
+    in_doubt,
+    learnt_nothing,
+    left_over,
+    out_of_reach,
+    rank,
+    serious,
+)
 from akeso.treatment.plans.ledger import Ledger, better, margin
 from akeso.treatment.plans.race import learnt, promise
 from akeso.treatment.prescription import Prescription
@@ -22,24 +36,10 @@ FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
 #: Once a candidate works, this many more are held against it.
 OTHERS_AFTER_A_CURE = 2
-#: Problems with one right cure: where it works there is nothing to compare it with.
-CERTAIN = frozenset(
-    {
-        "shape-broadcast",
-        "missing-zero-grad",
-        "parameters-not-trained",
-        "wrong-mode",
-        "improper-output-activation",
-        "improper-loss",
-        "abnormal-data",
-    }
-)
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
 SLOW = 0.25
-#: A bounded metric that leaves nothing to look for.
-GOOD = 0.97
 
 
 class AkesoPlan(Plan):
@@ -71,11 +71,11 @@ class AkesoPlan(Plan):
             winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :])
             if winner is not None and (best is None or better(winner, best)):
                 best = winner
-            if best is not None and not _in_doubt(best):
+            if best is not None and not in_doubt(best):
                 break
         if best is None:
             return self._give_up(ledger)
-        return ledger.close(best, "improved" if _left(untreated, best) else "repaired")
+        return ledger.close(best, "improved" if left_over(untreated, best) else "repaired")
 
     def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
         found = candidates(untreated.history, treatable(untreated.diagnoses))
@@ -94,7 +94,7 @@ class AkesoPlan(Plan):
         rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
         rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
-        cured = 0  # candidates seen since the first that works
+        since = 0  # candidates seen since the first that works
         for position, option in enumerate(options):
             if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _reserve(ledger, rung):
                 break
@@ -106,15 +106,15 @@ class AkesoPlan(Plan):
                 continue
             tried.append(attempt)
             certain = option.problem in CERTAIN and position < 2
-            works = _cured(attempt, untreated)
-            cured += bool(cured) or works
-            if (works and (certain or attempt.score >= GOOD)) or cured > OTHERS_AFTER_A_CURE:
+            works = cured(attempt, untreated)
+            since += bool(since) or works
+            if (works and (certain or attempt.score >= GOOD)) or since > OTHERS_AFTER_A_CURE:
                 break
-        ranked = sorted(tried, key=lambda attempt: _rank(attempt, untreated))
+        ranked = sorted(tried, key=lambda attempt: rank(attempt, untreated))
         # A remedy that is behind at the rate it came with may be ahead at another.
         raised = [self._combine(ledger, untreated, attempt) for attempt in ranked[:2]]
         ranked += [new for new in raised if all(new is not attempt for attempt in ranked)]
-        ranked.sort(key=lambda attempt: _rank(attempt, untreated))
+        ranked.sort(key=lambda attempt: rank(attempt, untreated))
         return self._second_rung(ledger, untreated, ranked)
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
@@ -130,7 +130,7 @@ class AkesoPlan(Plan):
         if ledger.room < 2 * rung - behind + _reserve(ledger, rung):
             return ranked
         further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
-        further.sort(key=lambda attempt: _rank(attempt, untreated))
+        further.sort(key=lambda attempt: rank(attempt, untreated))
         for attempt in ranked[2:]:
             ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
         return further + ranked[2:]
@@ -151,12 +151,12 @@ class AkesoPlan(Plan):
                 return None
             if share < 1.0:
                 current = self._combine(ledger, untreated, current)
-            reason = _disappoints(current, untreated, rivals, share)
+            reason = disappoints(current, untreated, rivals, share)
             if reason:
                 ledger.judge(current, f"rejected: {reason}")
                 return None
         before = ledger.untreated or untreated
-        if not before.whole and not _out_of_reach(before, current):
+        if not before.whole and not out_of_reach(before, current):
             if ledger.room < ledger.planned - before.steps:
                 return current if better(current, before) else None
             before = ledger.attempt(Prescription())
@@ -173,8 +173,8 @@ class AkesoPlan(Plan):
         plain = next((other for other in others if _is_base(other.prescription, further.prescription)), None)
         if plain is None or ledger.room < _rest(ledger, plain.steps):
             return further
-        new = ", ".join(sorted(_errors(further) - _errors(plain)))
-        if not new and not _falls_back(further):
+        new = ", ".join(sorted(errors(further) - errors(plain)))
+        if not new and not falls_back(further):
             return further
         ledger.judge(further, f"rejected: it {f'brings {new}' if new else 'falls back'}")
         without = ledger.attempt(plain.prescription, max_steps=steps)
@@ -231,24 +231,6 @@ def _until_sick(ledger: Ledger) -> Attempt:
             return attempt
     assert attempt is not None
     return attempt
-
-
-def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
-    """The diagnoses that call for treatment."""
-    return tuple(
-        found
-        for found in treatable(attempt.diagnoses)
-        if (found.severity == "error" and found.confidence >= 0.5)
-        or (attempt.whole and found.confidence >= 0.5)
-    )
-
-
-def learnt_nothing(attempt: Attempt) -> bool:
-    """Whether the held-out metric is no better than that of a constant prediction."""
-    if attempt.chance is None or attempt.metric is None:
-        return False
-    sign = 1.0 if attempt.higher_is_better else -1.0
-    return attempt.score <= sign * attempt.chance + margin(attempt) / 2
 
 
 def _uncovered(ledger: Ledger, current: Attempt) -> tuple[list[Diagnosis], int]:
@@ -312,77 +294,9 @@ def _unchanged(attempt: Attempt) -> bool:
     return len(attempt.refused) >= len(attempt.prescription)
 
 
-def _cured(attempt: Attempt, untreated: Attempt) -> bool:
-    """Better than the untreated run was after as many steps, and without its problems."""
-    then = [value for step, value in untreated.curve if step <= attempt.steps] or [untreated.metric or 0.0]
-    sign = 1.0 if attempt.higher_is_better else -1.0
-    ahead = attempt.score > sign * then[-1] + margin(untreated)
-    return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
-
-
-def _out_of_reach(before: Attempt, after: Attempt) -> bool:
-    """Whether the untreated run, ended early, would need more than its best pace to catch up."""
-    if before.failed:
-        return True
-    if before.metric is None or not before.curve:
-        return True
-    sign = 1.0 if before.higher_is_better else -1.0
-    scores = [sign * value for _, value in before.curve]
-    planned = before.planned_steps or before.steps
-    half = scores[len(scores) // 2 :]
-    pace = max(0.0, max(half) - scores[0]) / max(1, before.steps)
-    # Learning curves bend: going on at the pace so far is more than can be hoped for.
-    return after.score > max(scores) + pace * (planned - before.steps) * 0.5 + margin(before)
-
-
-def _rank(attempt: Attempt, untreated: Attempt) -> tuple[bool, float]:
-    """Order among candidates: one that leaves a certain fault in place comes after those that remove it."""
-    return _leaves_fault(attempt, untreated), -promise(attempt, untreated)
-
-
-def _leaves_fault(attempt: Attempt, untreated: Attempt) -> bool:
-    faults = {found.problem for found in treatable(untreated.diagnoses)} & set(CERTAIN)
-    return any(found.problem in faults for found in treatable(attempt.diagnoses))
-
-
-def _disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
-    """Why a contestant is not worth the rest of its training; empty where it is."""
-    for rival in rivals if share < 1.0 else ():
-        as_clean = _leaves_fault(rival, untreated) <= _leaves_fault(current, untreated)
-        if as_clean and rival.steps < current.steps and better(rival, current):
-            return f"{rival.prescription.describe()} was better after fewer steps"
-        if as_clean and _errors(current) - _errors(rival) and _falls_back(current):
-            return f"it falls back, which {rival.prescription.describe()} did not"
-    if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
-        return "half of the training has brought nothing"
-    return ""
-
-
 def _is_base(cure: Prescription, whole: Prescription) -> bool:
     """Whether a cure is another one without what was put on top of it."""
     return len(cure) < len(whole) and tuple(whole)[: len(cure)] == tuple(cure)
-
-
-def _in_doubt(attempt: Attempt) -> bool:
-    """Whether a cure that was proved is still not all well: what is left of the budget may bring a better one."""
-    return attempt.score < GOOD and (bool(treatable(attempt.diagnoses)) or _falls_back(attempt))
-
-
-def _falls_back(attempt: Attempt) -> bool:
-    """Whether the metric was clearly better earlier in the same training."""
-    sign = 1.0 if attempt.higher_is_better else -1.0
-    best = max((sign * value for _, value in attempt.curve), default=attempt.score)
-    return best > attempt.score + margin(attempt)
-
-
-def _errors(attempt: Attempt) -> set[str]:
-    return {found.problem for found in treatable(attempt.diagnoses) if found.severity == "error"}
-
-
-def _left(untreated: Attempt, after: Attempt) -> bool:
-    """Whether a problem of the untreated run is still there, or a new one is."""
-    before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
-    return bool(_errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))
 
 
 def _reached(ledger: Ledger, attempt: Attempt) -> bool:

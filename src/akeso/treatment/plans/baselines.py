@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from akeso.remedies.candidates import TABLE
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
-from akeso.treatment.plans.akeso import serious
+from akeso.treatment.plans.judging import serious
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program

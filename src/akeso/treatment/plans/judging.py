@@ -1,0 +1,110 @@
+"""What is made of attempts: sick or well, cured or not, worth going on with or not."""
+
+from __future__ import annotations
+
+from akeso.diagnosis import Diagnosis
+from akeso.remedies.candidates import treatable
+from akeso.treatment.plans.ledger import better, margin
+from akeso.treatment.plans.race import promise
+from akeso.treatment.program import Attempt
+
+#: Problems with one right cure: where it works there is nothing to compare it with.
+CERTAIN = frozenset(
+    {
+        "shape-broadcast",
+        "missing-zero-grad",
+        "parameters-not-trained",
+        "wrong-mode",
+        "improper-output-activation",
+        "improper-loss",
+        "abnormal-data",
+    }
+)
+#: A bounded metric that leaves nothing to look for.
+GOOD = 0.97
+
+
+def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
+    """The diagnoses that call for treatment."""
+    return tuple(
+        found
+        for found in treatable(attempt.diagnoses)
+        if (found.severity == "error" and found.confidence >= 0.5)
+        or (attempt.whole and found.confidence >= 0.5)
+    )
+
+
+def learnt_nothing(attempt: Attempt) -> bool:
+    """Whether the held-out metric is no better than that of a constant prediction."""
+    if attempt.chance is None or attempt.metric is None:
+        return False
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    return attempt.score <= sign * attempt.chance + margin(attempt) / 2
+
+
+def cured(attempt: Attempt, untreated: Attempt) -> bool:
+    """Better than the untreated run was after as many steps, and without its problems."""
+    then = [value for step, value in untreated.curve if step <= attempt.steps] or [untreated.metric or 0.0]
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    ahead = attempt.score > sign * then[-1] + margin(untreated)
+    return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
+
+
+def out_of_reach(before: Attempt, after: Attempt) -> bool:
+    """Whether the untreated run, ended early, would need more than its best pace to catch up."""
+    if before.failed:
+        return True
+    if before.metric is None or not before.curve:
+        return True
+    sign = 1.0 if before.higher_is_better else -1.0
+    scores = [sign * value for _, value in before.curve]
+    planned = before.planned_steps or before.steps
+    half = scores[len(scores) // 2 :]
+    pace = max(0.0, max(half) - scores[0]) / max(1, before.steps)
+    # Learning curves bend: going on at the pace so far is more than can be hoped for.
+    return after.score > max(scores) + pace * (planned - before.steps) * 0.5 + margin(before)
+
+
+def rank(attempt: Attempt, untreated: Attempt) -> tuple[bool, float]:
+    """Order among candidates: one that leaves a certain fault in place comes after those that remove it."""
+    return leaves_fault(attempt, untreated), -promise(attempt, untreated)
+
+
+def leaves_fault(attempt: Attempt, untreated: Attempt) -> bool:
+    faults = {found.problem for found in treatable(untreated.diagnoses)} & set(CERTAIN)
+    return any(found.problem in faults for found in treatable(attempt.diagnoses))
+
+
+def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
+    """Why a contestant is not worth the rest of its training; empty where it is."""
+    for rival in rivals if share < 1.0 else ():
+        as_clean = leaves_fault(rival, untreated) <= leaves_fault(current, untreated)
+        if as_clean and rival.steps < current.steps and better(rival, current):
+            return f"{rival.prescription.describe()} was better after fewer steps"
+        if as_clean and errors(current) - errors(rival) and falls_back(current):
+            return f"it falls back, which {rival.prescription.describe()} did not"
+    if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
+        return "half of the training has brought nothing"
+    return ""
+
+
+def in_doubt(attempt: Attempt) -> bool:
+    """Whether a cure that was proved is still not all well: what is left of the budget may bring a better one."""
+    return attempt.score < GOOD and (bool(treatable(attempt.diagnoses)) or falls_back(attempt))
+
+
+def falls_back(attempt: Attempt) -> bool:
+    """Whether the metric was clearly better earlier in the same training."""
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    best = max((sign * value for _, value in attempt.curve), default=attempt.score)
+    return best > attempt.score + margin(attempt)
+
+
+def errors(attempt: Attempt) -> set[str]:
+    return {found.problem for found in treatable(attempt.diagnoses) if found.severity == "error"}
+
+
+def left_over(untreated: Attempt, after: Attempt) -> bool:
+    """Whether a problem of the untreated run is still there, or a new one is."""
+    before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
+    return bool(errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))
