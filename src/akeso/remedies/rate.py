@@ -38,7 +38,7 @@ class HoldRate(Remedy):
 
 
 class LowerRate(Remedy):
-    """A tenth of the rate, or the usual rate where that is lower still; first of all a momentum that ends."""
+    """A tenth of the rate, or the usual rate where that is lower still; before that an ordinary momentum."""
 
     name = "set-learning-rate"
 

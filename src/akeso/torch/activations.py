@@ -28,7 +28,7 @@ ACTIVATIONS: Final[dict[str, str]] = {
     "exp": "Exp", "threshold": "Threshold",
 }  # fmt: skip
 #: Powers that stand for an activation where they come right after a layer, by their exponent.
-_POWERS: Final[dict[float, str]] = {2: "Square", 3: "Cube", 4: "Fourth"}
+POWERS: Final[dict[float, str]] = {2: "Square", 3: "Cube", 4: "Fourth"}
 #: How they are spelt.
 POWER_CALLS: Final = frozenset({"pow", "pow_", "__pow__", "square", "square_"})
 #: Those whose units can be exactly zero for good.
@@ -47,6 +47,15 @@ _LEAVES = (
 
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+
+
+def clamped_to(low: Any, high: Any) -> str | None:
+    """What cutting values off on both sides stands for: a hard way to "probabilities" or "signs", or neither."""
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    if low == -1 and high == 1:
+        return "signs"
+    return "probabilities" if 0 <= low < 0.01 and 0.99 < high <= 1 else None
 
 
 def is_leaf(module: nn.Module) -> bool:
@@ -216,7 +225,7 @@ class Sites:
             pending is None
             or given is None
             or not isinstance(exponent, int | float)
-            or exponent not in _POWERS
+            or exponent not in POWERS
         ):
             return
         if given.dim() < 2 or given.shape != pending[1].shape or given.data_ptr() != pending[1].data_ptr():
@@ -225,7 +234,7 @@ class Sites:
         self.settle()  # a norm written out begins like this too: what the layer gave is read all the same
         site = self._site(f"{owner}.{function}" if owner else function)
         if site is not None and tensor is not None:
-            self.kinds.setdefault(site, _POWERS[exponent])
+            self.kinds.setdefault(site, POWERS[exponent])
             self._common(site, thin(tensor.detach()))
 
     def _common(self, site: str, tensor: torch.Tensor) -> None:

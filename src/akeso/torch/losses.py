@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from akeso.torch.activations import clamped_to
+
 #: Losses that compare a prediction with a target, by the name under which torch dispatches them.
 LOSSES: Final = frozenset(
     {
@@ -127,12 +129,8 @@ def output_activation(prediction: torch.Tensor) -> str | None:
 
 def _clamp(node: Any) -> str:
     """What cutting values off on both sides stands for."""
-    low, high = getattr(node, "_saved_min", None), getattr(node, "_saved_max", None)
-    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)):
-        return "none"
-    if low == -1 and high == 1:
-        return "hardtanh"
-    return "clamp" if 0 <= low < 0.01 and 0.99 < high <= 1 else "none"
+    kind = clamped_to(getattr(node, "_saved_min", None), getattr(node, "_saved_max", None))
+    return {"signs": "hardtanh", "probabilities": "clamp"}.get(kind or "", "none")
 
 
 def _next(node: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from akeso.errors import BadInput
+from akeso.torch.activations import POWERS, clamped_to
 
 
 class Exp(nn.Module):
@@ -42,10 +43,6 @@ class Fourth(nn.Module):
     def forward(self, value: Tensor) -> Tensor:
         """The fourth power of every entry."""
         return value**4
-
-
-#: Powers that grow without bound, by their exponent. Most powers in a program are arithmetic.
-POWERS: Final[dict[float, str]] = {2: "Square", 3: "Cube", 4: "Fourth"}
 
 
 _CLASSES: Final[dict[str, Callable[[], nn.Module]]] = {
@@ -210,11 +207,9 @@ def _clamp(value: Tensor, low: Any, high: Any) -> str | None:
         return None
     if high is None:
         return "ReLU" if low == 0 else None
-    if not isinstance(high, int | float) or value.dim() < 2 or isinstance(value, nn.Parameter):
+    if value.dim() < 2 or isinstance(value, nn.Parameter):
         return None
-    if low == -1 and high == 1:
-        return "SignedClamp"
-    return "UnitClamp" if 0 <= low < 0.01 and 0.99 < high <= 1 else None
+    return {"signs": "SignedClamp", "probabilities": "UnitClamp"}.get(clamped_to(low, high) or "")
 
 
 def changes_in_place(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

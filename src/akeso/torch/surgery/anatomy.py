@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from akeso.torch.surgery.activations import OUTPUT_ONLY, POWERS, name_of_call, name_of_module
+from akeso.torch.activations import POWERS
+from akeso.torch.surgery.activations import OUTPUT_ONLY, name_of_call, name_of_module
 
 WEIGHTED: Final = (
     nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d,

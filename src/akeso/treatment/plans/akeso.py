@@ -176,9 +176,11 @@ class AkesoPlan(Plan):
         new = ", ".join(sorted(errors(further) - errors(plain)))
         if not new and not falls_back(further):
             return further
-        ledger.judge(further, f"rejected: it {f'brings {new}' if new else 'falls back'}")
         without = ledger.attempt(plain.prescription, max_steps=steps)
-        return without if promise(without, untreated) > promise(further, untreated) else further
+        if promise(without, untreated) <= promise(further, untreated):
+            return further
+        ledger.judge(further, f"rejected: it {f'brings {new}' if new else 'falls back'}")
+        return without
 
     def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
         """Where one cure uncovers the next problem, or what is left is slow, try cures of that on top."""
