@@ -4,6 +4,10 @@
     python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
     python -m benchmarks.search --only overhead                           what watching adds to a trial, measured
     python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
+    python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/card.tar.gz --share 0.3
+
+The pools kept beside this file were recorded on an H200: ``card`` with full networks, ``swift`` with a third of the
+data and most steps replayed from CUDA graphs (``--size swift``).
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
 the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real, as a
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +27,9 @@ import numpy as np
 from akeso.search.recorded import load
 from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, Line, average, evaluate
-from benchmarks.search.pool import pack, record
+from benchmarks.search.pool import pack, record, unpacked
 from benchmarks.search.samplers import SAMPLERS
-from benchmarks.search.tasks import CARD, FULL, QUICK, TASKS
+from benchmarks.search.tasks import CARD, FULL, QUICK, SWIFT, TASKS
 
 #: What the issue asks of ``akeso``, on average.
 WANTED = {"TSBA": 0.45, "Top10HR": 0.75, "false stops": 0.02, "overhead": 0.01}
@@ -42,13 +47,13 @@ def main() -> int:
         "--minutes", type=float, default=None, help="time for recording, or for each live study"
     )
     parser.add_argument("--jobs", type=int, default=None, help="processes that share the device")
-    parser.add_argument("--size", choices=["quick", "card", "full"], default=None)
+    parser.add_argument("--size", choices=["quick", "card", "swift", "full"], default=None)
     parser.add_argument(
         "--pool",
         type=Path,
         nargs="+",
         default=[Path("runs/search")],
-        help="where the pools are; the first is written to",
+        help="where the pools are, folders or archives; the first is written to",
     )
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma separated")
     parser.add_argument("--rules", default=",".join(RULES), help="comma separated")
@@ -65,7 +70,7 @@ def main() -> int:
     parser.add_argument("--pack", type=Path, help="also write one archive per task into this folder")
     given = parser.parse_args()
     name = given.size or ("quick" if given.quick else "card" if given.device.startswith("cuda") else "full")
-    size = {"quick": QUICK, "card": CARD, "full": FULL}[name]
+    size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
     tasks = [task for task in given.tasks.split(",") if task]
     unknown = [task for task in tasks if task not in TASKS]
     if unknown:
@@ -108,7 +113,9 @@ def main() -> int:
     if not chosen or any(sampler not in SAMPLERS for sampler in chosen):
         parser.error(f"--samplers names {given.samplers!r}; there are {', '.join(SAMPLERS)}")
     samplers = {name: repeats if name == "random" else max(2, repeats // 2) for name in chosen}
-    return judge(given.pool, tasks, samplers, given.rules.split(","), given.workers, given.share)
+    with tempfile.TemporaryDirectory() as folder:
+        pools = [unpacked(pool, Path(folder)) for pool in given.pool]
+        return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share)
 
 
 def judge(

@@ -58,7 +58,7 @@ def work(task_name: str, rule: str, path: str, size: Size, device: str, seed: in
         params = suggest(task.space, trial)
         training = Training(task, params, size, device, seed=trial.number)
         if rule in ("akeso", "bttackler"):
-            per_epoch = -(-len(training.train[0]) // int(params["batch"]))
+            per_epoch = training.per_epoch
             with akeso.search.watch(
                 trial,
                 training.model,

@@ -27,7 +27,7 @@ def pair(task_name: str, number: int, size: Size, device: str) -> dict[str, Any]
     task = TASKS[task_name]
     params = draw(task.space, np.random.default_rng([number, len(task_name)]))
     plain, watched = (Training(task, params, size, device, seed=number) for _ in range(2))
-    per_epoch = -(-len(plain.train[0]) // int(params["batch"]))
+    per_epoch = plain.per_epoch
     spent = {"plain": 0.0, "watched": 0.0}
     begun = time.perf_counter()
     watch = akeso.watch(

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ def record_trial(
     task = TASKS[task_name]
     params = draw(task.space, np.random.default_rng([number, len(task_name)]))
     training = Training(task, params, size, device, seed=number)
-    per_epoch = -(-len(training.train[0]) // int(params["batch"]))
+    per_epoch = training.per_epoch
     told: list[tuple[int, Any]] = []
     values: list[float] = []
     seconds: list[float] = []
@@ -63,7 +65,7 @@ def record_trial(
             )
             for steps, d in told
         ]
-        findings += indicators(watch.history)
+        findings += indicators(watch.history, training.losses)
     finally:
         overhead = watch.overhead
         watch.close()
@@ -72,11 +74,16 @@ def record_trial(
     return trial
 
 
-def indicators(history: Any) -> list[Finding]:
-    """The first epoch in which each of BTTackler's seven indicators was positive."""
+def indicators(history: Any, losses: Sequence[float] = ()) -> list[Finding]:
+    """The first epoch in which each of BTTackler's seven indicators was positive.
+
+    Where only some steps of an epoch were seen, ``losses`` says what its mean loss was: their noise is not its.
+    """
     from akeso.profiles import load_profile
 
     found = []
+    if losses:
+        history = _Averaged(history, losses, (history.planned_steps or 0) // len(losses))
     with np.errstate(all="ignore"):
         for detector in load_profile("bttackler").detectors:
             for symptom in detector.detect(history):
@@ -86,6 +93,23 @@ def indicators(history: Any) -> list[Finding]:
                     Finding("bttackler", symptom.problem, epoch, "", symptom.step, severity, 0.5, text)
                 )
     return found
+
+
+class _Averaged:
+    """A history whose losses are the means of their epochs."""
+
+    def __init__(self, history: Any, losses: Sequence[float], per_epoch: int) -> None:
+        self._history = history
+        series = history.series("loss")
+        epoch = np.minimum(series.steps // max(1, per_epoch), len(losses) - 1)
+        self._loss = replace(series, values=np.asarray(losses, np.float64)[epoch])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._history, name)
+
+    def series(self, signal: str, scope: str = "") -> Any:
+        """As the history has it, but for the loss."""
+        return self._loss if signal == "loss" and not scope else self._history.series(signal, scope)
 
 
 def work(
@@ -119,6 +143,8 @@ def work(
                 return
             except Exception as error:
                 recorder.add(RecordedTrial(number, {}, (), (), (), f"{type(error).__name__}: {error}"[:200]))
+            if device.startswith("cuda"):
+                torch.cuda.empty_cache()  # others on the card may need it
             longest = max(longest, time.time() - begun)
         number += step
 
@@ -199,6 +225,16 @@ def start_mps() -> bool:
         f"MPS {'runs' if works else 'does not work here: the processes take turns on the card'}", flush=True
     )
     return works
+
+
+def unpacked(pool: Path, into: Path) -> Path:
+    """The folder of a pool: an archive is unpacked first."""
+    if pool.is_dir() or not pool.is_file():
+        return pool
+    folder = into / pool.name.removesuffix(".tar.gz")
+    with tarfile.open(pool) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 def pack(out: Path, tasks: list[str], to: Path, limit: int = 15 << 20) -> None:

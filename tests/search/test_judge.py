@@ -74,6 +74,37 @@ def test_a_trial_at_chance_is_given_up_once_the_study_knows_better() -> None:
     assert verdict.evidence["goal"] > 0.3  # values are shown as the user reports them, not as costs
 
 
+def test_a_trial_that_has_not_moved_is_left_alone_for_a_while() -> None:
+    """At chance like those that stayed there, and like one that learns late."""
+    asleep = -np.full(EPOCHS, 0.1)
+    patient = Judge(search_profile("akeso", late=0.5), known_accuracies(), maximize=True)
+    hasty = Judge(search_profile("akeso", late=0.0), known_accuracies(), maximize=True)
+
+    def ends(judge: Judge) -> int:
+        return next(epoch for epoch in range(1, EPOCHS) if judge.of_curve(asleep[:epoch]))
+
+    assert ends(hasty) < 10 <= ends(patient)
+    moving = -np.linspace(0.1, 0.14, EPOCHS)  # never more than a little
+    assert any(patient.of_curve(moving[:epoch]) for epoch in range(1, EPOCHS))
+
+
+def test_given_up_trials_count_where_they_would_have_ended() -> None:
+    """A lucky start: the first four are the best of the study, and all others are given up for not being like them."""
+    rise = 1 - np.exp(-0.3 * (np.arange(EPOCHS) + 1.0))
+
+    def curve(end: float, epochs: int = EPOCHS) -> Curve:
+        whole = epochs == EPOCHS
+        return Curve(tuple((-end * rise[:epochs]).tolist()), full=whole, stopped=not whole)
+
+    lucky = [curve(end) for end in (0.90, 0.91, 0.92, 0.93)]
+    middling = [curve(end, epochs=8) for end in np.linspace(0.5, 0.85, 36)]
+    judge = Judge(AKESO, Knowledge(lucky + middling, EPOCHS), maximize=True)
+    assert judge.forecast is not None
+    # Of forty trials the best quarter begins at about the tenth, not at the worst of those that were finished.
+    assert -0.85 < judge.forecast.goal < -0.6
+    assert judge.forecast.goal > Knowledge(lucky, EPOCHS).edge(0.25, 0.01)
+
+
 def test_a_trial_among_the_best_is_protected() -> None:
     judge = Judge(AKESO, known_accuracies(), maximize=True)
     best = running_costs([0.3, 0.6, 0.79], maximize=True)

@@ -80,3 +80,40 @@ def test_same_bits_under_autocast_with_a_scaler(dtype: torch.dtype, tmp_path) ->
             assert watch.history.series("loss").values.max() < 5
         found.append([parameter.detach().cpu() for parameter in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_a_captured_step_is_left_alone(tmp_path) -> None:
+    """A script that captures its step in a CUDA graph: the capture holds nothing of ours, the steps before are seen."""
+    found = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = _convolutions()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+        images, labels = torch.randn(16, 3, 16, 16).cuda(), torch.randint(0, 4, (16,)).cuda()
+
+        def step(model=model, optimizer=optimizer, images=images, labels=labels) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+
+        watch = akeso.watch(model, optimizer, run=tmp_path) if watched else None
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(4):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            step()
+        for _ in range(20):
+            graph.replay()
+        step()
+        if watch is not None:
+            watch.close()
+            assert not watch.history.events_of("probe-off")
+            assert watch.history.facts["captured"]
+            assert watch.steps == len(watch.history.series("loss")) == 5
+        found.append([parameter.detach().cpu() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

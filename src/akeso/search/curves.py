@@ -65,10 +65,11 @@ class Knowledge:
     """The ended trials of one study, as arrays.
 
     ``curves`` holds the full ones, a row each; ``finals`` what every ended trial came to, stopped ones as
-    infinite. A trial reported fewer or more often than planned is no model for others and left out.
+    infinite; ``given_up`` how far the stopped ones had come. ``guarded`` and ``settled`` say it of each row. A trial
+    reported fewer or more often than planned is no model for others and left out.
     """
 
-    __slots__ = ("curves", "ended", "epochs", "finals", "guarded")
+    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "settled")
 
     def __init__(self, ended: Iterable[Curve], epochs: int) -> None:
         if epochs < 1:
@@ -83,33 +84,41 @@ class Knowledge:
         self.ended = len(everything)
         self.curves: Floats = np.array([c.costs for c in whole], np.float64).reshape(len(whole), epochs)
         self.guarded = np.array([c.guarded for c in whole], bool)
+        self.settled = np.array([c.settled for c in whole], bool)
         self.finals: Floats = np.sort([c.final for c in everything])
+        self.given_up: list[Floats] = [
+            np.asarray(c.costs[:epochs], np.float64)
+            for c in everything
+            if c.stopped and c.costs and all(map(math.isfinite, c.costs))
+        ]
 
     def __len__(self) -> int:
         return len(self.curves)
 
-    def edge(self, share: float, rate: float) -> float:
+    def edge(self, share: float, rate: float, ends: Floats | None = None) -> float:
         """A cost that hardly any trial of the best ``share`` ends beyond; infinite before any has ended well.
 
-        The best share is meant of all trials that the study will ever see, of which the ended ones are a sample.
+        The best share is meant of all trials that the study will ever see, of which the ended ones are a sample;
+        ``ends`` are what they came to, where more is known of it than ``finals`` say.
         Whatever the costs are like: a trial exchangeable with them belongs to the best share and yet ends worse
         than this with probability at most ``rate``.
         """
-        return self._at(_place(self.ended, share, rate, outside=True))
+        return _at(self.finals if ends is None else ends, _place(self.ended, share, rate, outside=True))
 
-    def core(self, share: float, rate: float) -> float:
+    def core(self, share: float, rate: float, ends: Floats | None = None) -> float:
         """A cost so good that hardly any trial outside the best ``share`` reaches it, in the sense of ``edge``."""
         place = _place(self.ended, share, rate, outside=False)
-        return self._at(place) if place else -math.inf
-
-    def _at(self, place: int) -> float:
-        """The cost in that place, or the worst of those that ended with one."""
-        valued = int(np.isfinite(self.finals).sum())
-        return float(self.finals[min(place, valued) - 1]) if valued else math.inf
+        return _at(self.finals if ends is None else ends, place) if place else -math.inf
 
     def best(self, count: int) -> float:
         """The cost of the ``count``-th best trial; infinite when fewer ended with a value."""
         return float(self.finals[count - 1]) if 1 <= count <= len(self.finals) else math.inf
+
+
+def _at(ends: Floats, place: int) -> float:
+    """The cost in that place of the sorted ends, or the worst of those that are known."""
+    known = int(np.isfinite(ends).sum())
+    return float(ends[min(place, known) - 1]) if known else math.inf
 
 
 @lru_cache(maxsize=256)

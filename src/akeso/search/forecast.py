@@ -42,6 +42,8 @@ FEWEST = 2
 #: A finished trial counts fully up to about one standard deviation from where this one stands, a little beyond.
 _BANDWIDTH = 1.0
 _FLOOR = 0.03
+#: What a trial must have gained since its first report to have moved at all, in units of the study's spread.
+_MOVED = 0.1
 #: How sure it must be that an end is not undercut before a trial ends early with its value.
 _SURE = 0.95
 
@@ -92,19 +94,38 @@ class Forecast:
     def __init__(self, knowledge: Knowledge, *, rate: float = 0.02, top: float = 0.25) -> None:
         if not 0 < rate < 1 or not 0 < top < 1:
             raise BadInput(f"rate and top must lie between 0 and 1, but {rate=} and {top=}")
-        curves, guarded = knowledge.curves, knowledge.guarded
+        curves, guarded, settled = knowledge.curves, knowledge.guarded, knowledge.settled
         self.trials, self.epochs = len(curves), knowledge.epochs
-        self.goal = knowledge.edge(top, rate / 2)
         if len(curves) > MOST_TRIALS:
             keep = np.linspace(0, len(curves) - 1, MOST_TRIALS).round().astype(int)
-            curves, guarded = curves[keep], guarded[keep]
+            curves, guarded, settled = curves[keep], guarded[keep], settled[keep]
+        # How far forecasts miss shows in the trials that ran to their end; of the others it was assumed.
+        self._ran = ~settled if np.count_nonzero(~settled) >= FEWEST else np.ones(len(curves), bool)
         self._places: list[_Place | None] = [None] * knowledge.epochs
         self._misses: Floats | None = None
         self._scale = Scale(curves)
         self._curves = self._scale.compress(curves)
+        self.ends = self._ends(knowledge) if len(curves) >= FEWEST else knowledge.finals
+        self.goal = knowledge.edge(top, rate / 2, self.ends)
         self._target = float(self._scale.compress(np.array([self.goal]))[0])
         self._sure = student(_SURE, len(curves) - 2)
         self.limit = self._calibrate(guarded, rate / 2, top) if len(curves) >= FEWEST else math.inf
+
+    def _ends(self, knowledge: Knowledge) -> Floats:
+        """What every ended trial came to, or would have by its forecast where it was given up, best first.
+
+        Left out, the given up ones would make the study look better than it is: the few that were finished would
+        be its best quarter, and ever more would be given up for not coming up to them.
+        """
+        ends = knowledge.finals[np.isfinite(knowledge.finals)].tolist()
+        lengths = {len(costs) for costs in knowledge.given_up}
+        for length in lengths:
+            prefixes = self._scale.compress(
+                np.stack([costs for costs in knowledge.given_up if len(costs) == length])
+            )
+            gain, _ = self._gains(prefixes)
+            ends += [self._scale.expand(float(end)) for end in prefixes[:, -1] - gain]
+        return np.sort([*ends, *[math.inf] * (knowledge.ended - len(ends))])
 
     def _calibrate(self, guarded: np.ndarray, rate: float, top: float) -> float:
         count = len(self._curves)
@@ -141,6 +162,7 @@ class Forecast:
 
     def _error(self, weights: Floats, squares: Floats, t: int) -> Floats:
         """What was missed near a place, for one more trial than was seen there."""
+        weights, squares = weights[:, self._ran], squares[self._ran]
         total = weights.sum(1)
         effective = total**2 / (weights**2).sum(1)
         return np.asarray(np.sqrt(weights @ squares / total * (1 + 1 / effective)) + self._noise(t))
@@ -193,6 +215,11 @@ class Forecast:
         gain = max(now - low, moved * math.log2(self.epochs / done))
         optimistic = self._scale.expand(low)
         return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error, gain, moved)
+
+    def moved(self, costs: Floats) -> bool:
+        """Whether the trial has come nearer to the best of the study by more than a tenth of its spread."""
+        place = self._compressed(costs)[0]
+        return bool(place[0] - place[-1] > _MOVED)
 
     def floor(self, costs: Floats, *, rate: float) -> float:
         """A cost that the trial undercuts at its end with probability at most ``rate``.

@@ -14,6 +14,9 @@ from akeso.search.forecast import Forecast, Outlook
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import CONTINUE, Action, Verdict
 
+#: However large a study is, its best trials are not more than these.
+_TEN = 10
+
 
 class Judge:
     """Judges the trials of one study under one profile.
@@ -37,6 +40,8 @@ class Judge:
 
     def protects(self, cost: float) -> bool:
         """Whether a trial that already stands at ``cost`` is among the best of the study."""
+        if self.forecast is not None:
+            return cost <= self.forecast.goal
         return len(self.knowledge) >= self.profile.warm_up and cost <= self.knowledge.edge(
             self.profile.top, self._rate / 2
         )
@@ -85,7 +90,7 @@ class Judge:
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
 
     def _of_forecast(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
-        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit:
+        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit or self._may_wake(forecast, costs):
             return CONTINUE
         shown = {
             "value": self._value(float(costs[-1])),
@@ -102,15 +107,26 @@ class Judge:
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
+    def _may_wake(self, forecast: Forecast, costs: Floats) -> bool:
+        """Whether the trial may be a late learner: it is young and has not moved since its first report.
+
+        Where it stands says nothing yet about where it will end, and those of the study that stood there and woke
+        up are seldom among its finished trials.
+        """
+        return len(costs) < self.profile.late * self.knowledge.epochs and not forecast.moved(costs)
+
     def _of_gain(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
         """No more gain, by the finished trials and by its own pace: nothing is to be expected but a sliver.
 
-        One that may become the best of the study goes on as long as it has gained anything of late; one that
+        One that may come among the best of the study goes on as long as it has gained anything of late; one that
         may come over the edge of the best quarter, until half a sliver is left that hardly overtakes a trial.
         """
         if self.profile.sliver is None or epoch < 2 or outlook.gain >= self.profile.sliver:
             return CONTINUE
-        if outlook.optimistic <= self.knowledge.best(1):
+        if self._may_wake(forecast, costs):
+            return CONTINUE
+        company = math.ceil(self.profile.contenders * self.knowledge.ended)
+        if outlook.optimistic <= self.knowledge.best(min(max(company, 1), _TEN)):
             if outlook.moved > 0:
                 return CONTINUE
         elif self._undecided(forecast, outlook, float(costs[-1])) and (
@@ -127,7 +143,7 @@ class Judge:
     def _undecided(self, forecast: Forecast, outlook: Outlook, cost: float) -> bool:
         """Whether the rest of the trial may decide if it belongs to the best quarter."""
         return outlook.optimistic <= forecast.goal and cost > self.knowledge.core(
-            self.profile.top, self._rate / 4
+            self.profile.top, self._rate / 4, forecast.ends
         )
 
     def _overtakes(self, outlook: Outlook, cost: float) -> bool:

@@ -38,7 +38,9 @@ class SearchProfile:
     study are given up for their curve (see :mod:`akeso.search.forecast`); None leaves curves alone.
     ``warm_up`` finished trials are needed before curves are compared. A trial from which no more gain than a
     ``sliver`` of the study's spread is to be expected ends early with its value; in a study too young to know, one
-    without any gain over ``patience`` of the epochs.
+    without any gain over ``patience`` of the epochs. One that may come among the best ``contenders`` share of the
+    study, ten trials at most, goes on as long as it gains at all. A trial that has not moved since its first report is
+    left alone for a ``late`` share of its epochs: it may be a late learner.
     """
 
     name: str
@@ -52,12 +54,19 @@ class SearchProfile:
     warm_up: int = 4
     patience: float | None = None
     sliver: float | None = None
+    contenders: float = 0.0
+    late: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("confidence", "top", "patience", "sliver", "false_stops"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise BadInput(f"{name} of a search profile must lie between 0 and 1, but got {value!r}")
+        for name in ("contenders", "late"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(
+                    f"{name} of a search profile must lie between 0 and 1, but got {getattr(self, name)!r}"
+                )
         if self.warm_up < 2:
             raise BadInput(f"warm_up of a search profile must be at least 2, but got {self.warm_up}")
 
@@ -80,6 +89,8 @@ AKESO: Final = SearchProfile(
     warm_up=2,
     patience=0.5,
     sliver=0.2,
+    contenders=0.05,
+    late=0.2,
 )
 
 BTTACKLER: Final = SearchProfile(

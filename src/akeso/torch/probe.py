@@ -369,6 +369,17 @@ class Probe(Listener):
             self._names.add(thing)
         self._forbid()
 
+    def capturing(self, begins: bool) -> None:
+        """A captured step is none, and its replays are not seen: the steps around it are watched."""
+        self.calm = False
+        self._pace.disturbed = True
+        self._losses = []
+        if begins:
+            self._passes.end()
+            self._record.fact("captured", True)
+        else:
+            self._resume()
+
     def _forbid(self) -> None:
         if not self._passes.forbidden:
             self._passes.end()

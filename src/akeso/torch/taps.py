@@ -59,6 +59,9 @@ class Listener:
     def compiling(self, thing: Any) -> None:
         """``torch.compile`` was called."""
 
+    def capturing(self, begins: bool) -> None:
+        """A CUDA graph is being captured, or has been: nothing is told in between."""
+
     def failed(self, where: str, error: Exception) -> None:
         """A method of this listener raised ``error``; it will not be called again at ``where``."""
 
@@ -79,6 +82,7 @@ class Taps:
         self._listeners: list[Listener] = []
         self._restore: list[Callable[[], None]] = []
         self._guarded = False
+        self._capturing = False
 
     def add(self, listener: Listener) -> None:
         """Let ``listener`` hear from now on."""
@@ -102,6 +106,8 @@ class Taps:
 
     def tell(self, where: str, *args: Any) -> None:
         """Call the method ``where`` of every listener; an error switches that one method off."""
+        if self._capturing:
+            return
         for listener in self._listeners:
             try:
                 getattr(listener, where)(*args)
@@ -160,6 +166,8 @@ class Taps:
         self._replace(DataLoader, "__iter__", self._wrap_loader)
         self._replace(_BaseDataLoaderIter, "__next__", self._wrap_fetch)
         self._replace(torch, "compile", self._wrap_compile)
+        self._replace(torch.cuda.CUDAGraph, "capture_begin", self._wrap_capture_begin)
+        self._replace(torch.cuda.CUDAGraph, "capture_end", self._wrap_capture_end)
 
     def _wrap_backward(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -244,6 +252,27 @@ class Taps:
             return original(*args, **kwargs)
 
         return compile
+
+    def _wrap_capture_begin(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            # Whatever a listener did on the card would become part of the graph, and reading back would break it.
+            self.tell("capturing", True)
+            self._capturing = True
+            return original(graph, *args, **kwargs)
+
+        return capture_begin
+
+    def _wrap_capture_end(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def capture_end(graph: Any) -> Any:
+            try:
+                return original(graph)
+            finally:
+                self._capturing = False
+                self.tell("capturing", False)
+
+        return capture_end
 
 
 _TRAIN_CODE = torch.nn.Module.train.__code__
