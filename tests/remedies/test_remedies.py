@@ -79,6 +79,50 @@ def test_rates_are_dosed_by_optimizer_and_direction() -> None:
     assert nowhere[0].values["to"] == pytest.approx(0.05)
 
 
+def test_an_optimizer_with_odd_options_gets_ordinary_ones_before_any_other_rate() -> None:
+    history = _history()
+    history.facts["optimizers"] = [{"name": "Adam", "lr": 0.01, "eps": 1.0, "betas": [0.9, 0.999]}]
+    for problem in ("slow-convergence", "oscillating-loss", "constant-prediction"):
+        found = [c.prescription for c in candidates(history, [_found(problem)])]
+        assert found[0][0].values == {"to": "Adam", "lr": 0.01}
+        rates = {"set-learning-rate", "find-learning-rate", "warm-up", "hold-learning-rate", "clip-gradient"}
+        assert not any(all(edit.remedy in rates for edit in cure) for cure in found)
+    history.facts["optimizers"] = [{"name": "SGD", "lr": 0.5, "momentum": 0.999}]
+    first = candidates(history, [_found("learning-rate-too-high")])[0].prescription
+    assert first[0].values == {"to": "SGD", "lr": 0.01, "momentum": 0.9}
+    history.facts["optimizers"] = [{"name": "Adam", "lr": 0.01, "eps": 1e-3, "betas": [0.9, 0.99]}]
+    assert not chart(history).odd_options
+
+
+def test_a_rate_that_a_schedule_raises_is_held_where_it_is_lowered() -> None:
+    history = _history(optimizer="SGD", lr=0.01)
+    for step, rate in enumerate((0.01, 1.0, 2.0, 1.0)):
+        history.add(step, "lr", "0", rate)
+    first = candidates(history, [_found("learning-rate-too-high")])[0].prescription
+    assert [edit.remedy for edit in first] == ["hold-learning-rate", "set-learning-rate"]
+    assert first[1].values["to"] == pytest.approx(0.05)
+    assert _remedies(_history(optimizer="SGD", lr=2.0), "learning-rate-too-high")[0] == ["set-learning-rate"]
+
+
+def test_a_few_wild_targets_call_for_a_loss_that_bears_them() -> None:
+    history = _history(task="regression", loss="mse_loss", target_kind="values", classes=1)
+    for step in range(20):
+        history.add(step, "target_min", "", -2.0)
+        history.add(step, "target_max", "", 2.0 if step != 7 else 300.0)
+    assert candidates(history, [_found("exploding-gradient")])[0].prescription[0].values["to"] == "huber_loss"
+    tame = _history(task="regression", loss="mse_loss", target_kind="values", classes=1)
+    for step in range(20):
+        tame.add(step, "target_min", "", -2.0)
+        tame.add(step, "target_max", "", 2.0 + step / 10)
+    assert not any("substitute-loss" in cure for cure in _remedies(tame, "exploding-gradient"))
+
+
+def test_a_rate_far_below_the_usual_one_is_raised_first_where_all_answers_are_alike() -> None:
+    found = [c.prescription for c in candidates(_history(lr=1e-5), [_found("constant-prediction")])]
+    assert [cure[0].values.get("to") for cure in found[:2]] == [pytest.approx(1e-3), pytest.approx(5e-3)]
+    assert not any(cure[0].values.get("to") == pytest.approx(1e-6) for cure in found)
+
+
 def test_double_softmax_loses_one_and_a_wrong_loss_is_replaced() -> None:
     double = candidates(_history(output_activation="softmax"), [_found("improper-output-activation")])[
         0

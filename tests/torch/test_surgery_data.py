@@ -123,6 +123,29 @@ def test_images_are_scaled_by_channel_and_pixels_of_one_kind_together() -> None:
     assert float(scaler(flat).abs().max()) < 5
 
 
+def test_a_code_for_missing_values_is_imputed_not_scaled_by() -> None:
+    torch.manual_seed(0)
+    table = torch.randn(400, 6) * torch.tensor([1.0, 10.0, 0.1, 1.0, 5.0, 2.0])
+    clean = table.clone()
+    holes = torch.rand(table.shape) < 0.02
+    table[holes] = -999.0
+    scaler, notes = fit_scaler(table)
+    assert "-999 taken as missing" in notes
+    whole, _ = fit_scaler(clean)
+    assert torch.allclose(scaler.scale, whole.scale, rtol=0.1)
+    assert float(scaler(table)[holes].abs().max()) < 0.2  # at the middle of its column
+    assert torch.allclose(scaler(table)[~holes], whole(clean)[~holes], atol=0.3)
+    again = type(scaler)(tuple(scaler.centre.shape), scaler.axis)
+    again.load_state_dict(scaler.state_dict())
+    assert torch.equal(again(table), scaler(table))
+    # A single far value is an outlier, a bound that many values reach is no code, and neither are zeros of counts.
+    for harmless in (clean.clamp(-1, 1), torch.poisson(torch.full((300, 8), 0.2))):
+        assert fit_scaler(harmless)[0].codes.isnan().all()
+    lonely = clean.clone()
+    lonely[3, 2] = 1e6
+    assert fit_scaler(lonely)[0].codes.isnan().all()
+
+
 def test_names_are_not_scaled() -> None:
     with pytest.raises(Refused, match="names, not quantities"):
         fit_scaler(torch.randint(0, 100, (8, 4)))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
-from akeso.remedies.chart import GROWING, RECTIFYING, SQUASHING, chart
+from akeso.remedies.chart import GROWING, RECTIFYING, SQUASHING, Chart, chart
 from akeso.remedies.edit import Edit, Prescription
 from akeso.remedies.initialiser import reinitialise
 from akeso.remedies.normalisation import normalise
@@ -46,8 +46,7 @@ class SubstituteActivation(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        if facts.recurrent and facts.activation in ("", "relu") and facts.weights_large:
-            # A rectifier in a plain recurrent layer multiplies without bound from step to step.
+        if _runaway(facts):
             yield Prescription([substitute("relu", "Tanh"), reinitialise("auto")])
         squashing = facts.activation in SQUASHING or facts.activation in GROWING
         if squashing:
@@ -63,4 +62,10 @@ class SubstituteGrowing(SubstituteActivation):
     """The same where functions grow without bound: whatever else is done, they will blow up again."""
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        return super().prescribe(history, diagnoses) if chart(history).activation in GROWING else ()
+        facts = chart(history)
+        return super().prescribe(history, diagnoses) if facts.activation in GROWING or _runaway(facts) else ()
+
+
+def _runaway(facts: Chart) -> bool:
+    """A rectifier in a plain recurrent layer multiplies without bound from step to step."""
+    return facts.recurrent and facts.activation in ("", "relu") and facts.weights_large

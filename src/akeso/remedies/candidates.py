@@ -10,14 +10,38 @@ from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.activation import SubstituteActivation, SubstituteGrowing
+from akeso.remedies.chart import chart
 from akeso.remedies.data import ScaleInputs
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
-from akeso.remedies.objective import Broadcast, Imbalance, LossAndOutput, MeanReduction, TargetUnits
-from akeso.remedies.optimizer import LargerBatches, LessRegularisation, SmallerBatches, SubstituteOptimizer
-from akeso.remedies.rate import ClipGradient, FindRate, HoldRate, LowerRate, RaiseFurther, RaiseRate, WarmUp
+from akeso.remedies.objective import (
+    Broadcast,
+    Imbalance,
+    LossAndOutput,
+    MeanReduction,
+    RobustLoss,
+    TargetUnits,
+)
+from akeso.remedies.optimizer import (
+    LargerBatches,
+    LessRegularisation,
+    OrdinaryOptions,
+    SmallerBatches,
+    SubstituteOptimizer,
+)
+from akeso.remedies.rate import (
+    ClipGradient,
+    EitherRate,
+    FindRate,
+    HoldRate,
+    LowerRate,
+    RaiseFurther,
+    RaiseLow,
+    RaiseRate,
+    WarmUp,
+)
 from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
@@ -28,17 +52,20 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(),),
     "improper-loss": (LossAndOutput(), MeanReduction()),
-    "abnormal-data": (ScaleInputs(), TargetUnits()),
+    "abnormal-data": (ScaleInputs(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),
     "learning-rate-too-high": (
         SubstituteGrowing(),
+        RobustLoss(),
+        OrdinaryOptions(),
         LowerRate(),
         SubstituteOptimizer(),
         ClipGradient(),
         WarmUp(),
     ),
     "exploding-gradient": (
+        RobustLoss(),
         Reinitialise(),
         SubstituteActivation(),
         InsertNormalisation(),
@@ -63,18 +90,35 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         Reinitialise(),
     ),
     "class-imbalance": (Imbalance(),),
-    "learning-rate-too-low": (HoldRate(), RaiseRate(), RaiseFurther(), SubstituteOptimizer(), FindRate()),
+    "learning-rate-too-low": (
+        OrdinaryOptions(),
+        HoldRate(),
+        RaiseRate(),
+        RaiseFurther(),
+        SubstituteOptimizer(),
+        FindRate(),
+    ),
     "non-finite": (
         SubstituteGrowing(),
+        RobustLoss(),
         LowerRate(),
         ClipGradient(),
         Reinitialise(),
         ScaleInputs(),
         RollBack(),
     ),
-    "oscillating-loss": (LowerRate(), SubstituteOptimizer(), LargerBatches(), ClipGradient(), RollBack()),
+    "oscillating-loss": (
+        RobustLoss(),
+        OrdinaryOptions(),
+        LowerRate(),
+        SubstituteOptimizer(),
+        LargerBatches(),
+        ClipGradient(),
+        RollBack(),
+    ),
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
+        OrdinaryOptions(),
         HoldRate(),
         RaiseRate(),
         RaiseFurther(),
@@ -84,13 +128,20 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         SmallerBatches(),
     ),
     "constant-prediction": (
+        OrdinaryOptions(),
+        RaiseLow(0),
+        RaiseLow(1),
         Reinitialise(),
         SubstituteOptimizer(),
         InsertNormalisation(),
-        LowerRate(),
-        RaiseRate(),
+        EitherRate(),
     ),
 }
+
+#: Remedies that only change how large steps are.
+_RATES: Final = frozenset(
+    {"set-learning-rate", "find-learning-rate", "warm-up", "hold-learning-rate", "clip-gradient"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +156,10 @@ def candidates(history: History, diagnoses: Sequence[Diagnosis]) -> list[Candida
     """Cures for a run in the order in which they should be tried, each once.
 
     Diagnoses are ranked roots first. Of the first problem two cures come before the first of the next one, so
-    that a wrong root does not use up all the trials.
+    that a wrong root does not use up all the trials. Where the optimizer's options are the fault, no rate is tried
+    that leaves them as they are.
     """
+    odd = chart(history).odd_options
     lines = [_doses(history, diagnoses, found.problem) for found in diagnoses if found.severity != "info"]
     found: list[Candidate] = []
     waiting = list(lines)
@@ -117,6 +170,8 @@ def candidates(history: History, diagnoses: Sequence[Diagnosis]) -> list[Candida
                 if candidate is None:
                     waiting.remove(line)
                     break
+                if odd and all(edit.remedy in _RATES for edit in candidate.prescription):
+                    continue
                 if candidate.prescription not in [other.prescription for other in found]:
                     found.append(candidate)
     return found

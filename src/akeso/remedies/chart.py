@@ -16,6 +16,10 @@ USUAL_RATE: Final = {
     "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "nadam": 1e-3, "radam": 1e-3, "adamax": 2e-3,
     "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
 }  # fmt: skip
+#: Momentum from which on a step is felt for more than twenty others.
+LONG: Final = 0.95
+#: A divisor of steps that is no safeguard any more: Adam's is 1e-8, some like 1e-3.
+LARGE_EPS: Final = 1e-2
 SQUASHING: Final = frozenset(
     {"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax", "logsigmoid"}
 )
@@ -35,7 +39,9 @@ class Chart:
     activation: str  # the most frequent hidden one, lower case; "" when unknown
     optimizer: str
     lr: float
+    peak_rate: float  # the highest rate seen, whatever a schedule did
     momentum: float
+    odd_options: bool  # the optimizer's averages or its divisor are set as hardly anybody sets them
     weight_decay: float
     batch_size: int
     dataset_size: int
@@ -51,6 +57,8 @@ class Chart:
     planned: int
     clipped: float  # the norm or value the program clips to, 0 when it does not
     rate_falls: bool  # a schedule brings the rate down to next to nothing long before the end
+    rate_rises: bool  # a schedule brings it far above where it starts
+    wild_targets: bool  # a few targets lie an order of magnitude beyond what most batches hold
 
     @property
     def usual_rate(self) -> float:
@@ -74,7 +82,9 @@ def chart(history: History) -> Chart:
         activation=Counter(kinds).most_common(1)[0][0] if kinds else "",
         optimizer=str(optimizer.get("name", "")).lower(),
         lr=_number(optimizer.get("lr"), _start(history, "lr", "0")),
+        peak_rate=_peak_rate(history, _number(optimizer.get("lr"), 0.0)),
         momentum=_number(optimizer.get("momentum"), 0.0),
+        odd_options=_odd(optimizer),
         weight_decay=_number(optimizer.get("weight_decay"), 0.0),
         batch_size=int(_start(history, "batch_size", "") or 0),
         dataset_size=int(_number(facts.get("dataset_size"), 0.0)),
@@ -90,6 +100,8 @@ def chart(history: History) -> Chart:
         planned=history.planned_steps or max(history.steps, 1),
         clipped=_clip(history),
         rate_falls=_rate_falls(history),
+        rate_rises=_rate_rises(history),
+        wild_targets=_wild(history),
     )
 
 
@@ -133,6 +145,37 @@ def _rate_falls(history: History) -> bool:
     return bool(len(low)) and float(rates.steps[low[0]]) < 0.5 * max(planned, 1)
 
 
+def _rate_rises(history: History) -> bool:
+    rates = history.series("lr", "0").finite().values
+    return bool(len(rates)) and float(np.max(rates)) > 3 * float(rates[0]) > 0
+
+
+def _peak_rate(history: History, set_to: float) -> float:
+    rates = history.series("lr", "0").finite().values
+    return max(set_to, float(np.max(rates)) if len(rates) else 0.0)
+
+
+def _odd(optimizer: dict[str, Any]) -> bool:
+    """Whether steps are averaged over hundreds of others, or divided by a constant instead of their size."""
+    betas = optimizer.get("betas")
+    first = _number(betas[0], 0.9) if isinstance(betas, list | tuple) and betas else 0.9
+    return (
+        _number(optimizer.get("momentum"), 0.0) > LONG
+        or first > LONG + 0.02
+        or _number(optimizer.get("eps"), 0.0) > LARGE_EPS
+    )
+
+
+def _wild(history: History) -> bool:
+    reach = [np.abs(history.series(f"target_{end}").finite().values) for end in ("min", "max")]
+    count = min(map(len, reach))
+    if count < 4:
+        return False
+    peaks = np.maximum(reach[0][:count], reach[1][:count])
+    usual = float(np.median(peaks))
+    return usual > 0 and float(np.max(peaks)) > 10 * usual
+
+
 def _initial_weights(history: History) -> tuple[bool, bool]:
     """Whether weight matrices started out of range for their width, and whether they were too large."""
     off = large = False
@@ -145,7 +188,9 @@ def _initial_weights(history: History) -> tuple[bool, bool]:
             inputs = int(np.prod(parameter.shape[1:]))
             spread = parameter.init_std * math.sqrt(max(1, inputs))
             size = math.hypot(parameter.init_std, parameter.init_mean) * math.sqrt(max(1, inputs))
-            if not math.isfinite(size) or size > 3.0:
+            # What is multiplied with itself from step to step grows when it is more than one.
+            most = 1.5 if "weight_hh" in parameter.name else 3.0
+            if not math.isfinite(size) or size > most:
                 off = large = True
             elif spread < 0.25:
                 off = True

@@ -74,6 +74,20 @@ class LossAndOutput(Remedy):
             yield Prescription([task_loss(facts, classes, _ON[facts.output])])
 
 
+class RobustLoss(Remedy):
+    """A loss that grows with the distance alone, where a few targets lie far beyond all others.
+
+    Squared, their distance rules every gradient they are part of.
+    """
+
+    name = "substitute-loss"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.loss == "mse_loss" and facts.target_kind == "values" and facts.wild_targets:
+            yield Prescription([Edit("substitute-loss", "", {"from": facts.loss, "to": "huber_loss"})])
+
+
 class Broadcast(Remedy):
     """Outputs and targets brought to the same shape."""
 

@@ -8,9 +8,17 @@ from typing import Any
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
-from akeso.remedies.chart import chart
+from akeso.remedies.chart import USUAL_RATE, Chart, chart
 from akeso.remedies.edit import Edit, Prescription
-from akeso.remedies.rate import hold
+from akeso.remedies.rate import steady
+
+#: Optimizers whose ordinary options are those of their class.
+_NAMES = {
+    "sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "radam": "RAdam", "adamax": "Adamax",
+    "rmsprop": "RMSprop",
+}  # fmt: skip
+#: Times the ordinary rate beyond which the rate is not kept.
+_TOP = 10
 
 
 def use(name: str, lr: float, **options: Any) -> Edit:
@@ -26,10 +34,33 @@ class SubstituteOptimizer(Remedy):
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
         if facts.optimizer in ("adam", "adamw", "nadam", "radam"):
-            yield Prescription([*hold(facts), use("SGD", 0.01, momentum=0.9)])
+            yield Prescription([*steady(facts), use("SGD", 0.01, momentum=0.9)])
             return
-        yield Prescription([*hold(facts), use("Adam", 1e-3)])
-        yield Prescription([*hold(facts), use("Adam", 5e-3)])
+        yield Prescription([*steady(facts), use("Adam", 1e-3)])
+        yield Prescription([*steady(facts), use("Adam", 5e-3)])
+
+
+class OrdinaryOptions(Remedy):
+    """The same optimizer with its ordinary options, where momentum, betas or epsilon are far from them.
+
+    Steps that go on for hundreds of others, or that are divided by a constant instead of their own size: no rate
+    makes up for that.
+    """
+
+    name = "substitute-optimizer"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if not facts.odd_options or facts.lr <= 0 or facts.optimizer not in _NAMES:
+            return
+        for rate in dict.fromkeys((facts.lr, _ordinary_rate(facts))):
+            if rate <= _TOP * _ordinary_rate(facts):
+                momentum = {"momentum": 0.9} if facts.momentum > 0 else {}
+                yield Prescription([use(_NAMES[facts.optimizer], float(f"{rate:.3g}"), **momentum)])
+
+
+def _ordinary_rate(facts: Chart) -> float:
+    return min(facts.lr, USUAL_RATE[facts.optimizer])
 
 
 class LargerBatches(Remedy):

@@ -14,8 +14,6 @@ from akeso.remedies.edit import Edit, Prescription
 _NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad"})
 #: Times the usual rate beyond which nothing is raised.
 _TOP = 10
-#: Momentum from which on a step is felt for more than twenty others.
-_LONG = 0.95
 
 
 def set_rate(to: float) -> Edit:
@@ -28,6 +26,11 @@ def hold(facts: Chart) -> list[Edit]:
     return [Edit("hold-learning-rate")] if facts.rate_falls else []
 
 
+def steady(facts: Chart) -> list[Edit]:
+    """The edit that keeps a schedule from taking the rate elsewhere than where it is set."""
+    return [Edit("hold-learning-rate")] if facts.rate_falls or facts.rate_rises else []
+
+
 class HoldRate(Remedy):
     """The rate left where it starts, where a schedule brings it down to nothing long before the end."""
 
@@ -38,27 +41,49 @@ class HoldRate(Remedy):
 
 
 class LowerRate(Remedy):
-    """A tenth of the rate, or the usual rate where that is lower still; before that an ordinary momentum."""
+    """A tenth of the rate, or the usual rate where that is lower still; schedules must not raise it again."""
 
     name = "set-learning-rate"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        if facts.lr <= 0:
+        rate, usual = facts.peak_rate if facts.rate_rises else facts.lr, facts.usual_rate
+        if rate <= 0:
             return
-        if facts.optimizer == "sgd" and facts.momentum > _LONG:
-            # Steps go on for hundreds of others: no rate makes up for that.
-            rate = float(f"{min(facts.lr, facts.usual_rate):.3g}")
-            yield Prescription([Edit("substitute-optimizer", "", {"to": "SGD", "lr": rate, "momentum": 0.9})])
-        if facts.lr > 3 * facts.usual_rate:
-            yield Prescription([set_rate(facts.usual_rate)])
-        if facts.lr > 30 * facts.usual_rate:
-            yield Prescription([set_rate(5 * facts.usual_rate)])  # short trainings have no time for less
-        yield Prescription([set_rate(facts.lr / 10)])
-        if facts.lr > 30 * facts.usual_rate:
-            yield Prescription([set_rate(facts.usual_rate / 5)])
-        else:
-            yield Prescription([set_rate(facts.lr / 3)])
+        held = [Edit("hold-learning-rate")] if facts.rate_rises else []
+        if rate > 3 * usual:
+            yield Prescription([*held, set_rate(usual)])
+        if rate > 30 * usual:
+            yield Prescription([*held, set_rate(5 * usual)])  # short trainings have no time for less
+        yield Prescription([*held, set_rate(rate / 10)])
+        yield Prescription([*held, set_rate(usual / 5 if rate > 30 * usual else rate / 3)])
+
+
+class RaiseLow(Remedy):
+    """The usual rate, or five times that, where the rate is far below it."""
+
+    name = "set-learning-rate"
+
+    def __init__(self, dose: int) -> None:
+        self.dose = dose
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.lr < facts.usual_rate / 2:
+            yield from list(_raised(facts))[self.dose : self.dose + 1]
+
+
+class EitherRate(Remedy):
+    """Where nothing shows on which side the rate is wrong: lower ones, then a higher one."""
+
+    name = "set-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.lr < facts.usual_rate / 2:
+            return
+        yield from LowerRate().prescribe(history, diagnoses)
+        yield from list(_raised(facts))[:1]
 
 
 class RaiseRate(Remedy):

@@ -29,14 +29,17 @@ _RECTIFIERS = frozenset(
     }
 )
 
+#: The spread of a weight's sums over its inputs beyond which it is out of range.
+_NARROWEST, _WIDEST = 0.25, 3.0
+
 
 @torch.no_grad()
 def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed: int | None = None) -> str:
     """Draw every layer's weights anew; "auto" takes He before rectifiers, LeCun before SELU, else Xavier.
 
-    Biases are set to zero (one for an LSTM's forget gate), norms to the identity, embeddings are drawn anew
-    only where they are out of range, tied weights are drawn once. The random state of the caller is used,
-    unless a seed is given.
+    Biases are set to zero (one for an LSTM's forget gate), norms to the identity, embeddings and weights that no
+    layer holds are drawn anew only where they are out of range, tied weights are drawn once. The random state of the
+    caller is used, unless a seed is given.
     """
     if scheme not in SCHEMES:
         raise BadInput(f"scheme must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
@@ -72,6 +75,9 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
             module._reset_parameters()
         elif callable(getattr(module, "reset_parameters", None)):
             module.reset_parameters()  # type: ignore[operator]
+        else:
+            for parameter in fresh:
+                _bare(parameter, [vector.numel() for vector in model.parameters() if vector.dim() == 1])
     if not done:
         raise Refused("the model has no parameters")
     return f"weights drawn anew ({scheme})"
@@ -94,6 +100,22 @@ def _draw(weight: Tensor, scheme: str, *, tied: bool) -> None:
         nn.init.kaiming_normal_(weight, nonlinearity="linear")
     else:
         nn.init.xavier_uniform_(weight)
+
+
+def _bare(weight: Tensor, vectors: list[int]) -> None:
+    """Draw a weight that no layer holds anew where it is out of range for the number of its inputs.
+
+    A matrix is used as layers use theirs, outputs first, or written out the other way round: the vectors beside it,
+    which are mostly biases, tell.
+    """
+    if weight.dim() < 2 or not weight.is_floating_point():
+        return
+    inputs = math.prod(weight.shape[1:])
+    if weight.dim() == 2 and weight.shape[1] in vectors and weight.shape[0] not in vectors:
+        inputs = weight.shape[0]
+    spread = float(weight.std()) * math.sqrt(inputs)
+    if not (math.isfinite(spread) and _NARROWEST < spread < _WIDEST):
+        weight.normal_(std=math.sqrt(2.0 / inputs))
 
 
 def _recurrent(module: nn.Module) -> None:

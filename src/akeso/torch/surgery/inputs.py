@@ -12,10 +12,13 @@ _SAMPLE = 20_000
 #: Values further from the median than this many robust deviations are pulled in.
 _FENCE = 12.0
 _BOUND = 10.0
+#: A value that stands for a missing one is met so often at least, in this share of the cells at most, and lies so many
+#: times as far out as all others reach.
+_REPEATED, _FEW, _APART = 3, 0.3, 3.0
 
 
 class InputScaler(nn.Module):
-    """Imputes what is missing, pulls in outliers, shifts and scales; numbers come from training data alone.
+    """Imputes what is missing or coded as such, pulls in outliers, shifts and scales; all numbers from training data.
 
     Tables are scaled by column, images by channel, sequences by feature. The numbers are buffers, so that the
     model takes raw inputs for ever after, also once saved and loaded.
@@ -26,6 +29,7 @@ class InputScaler(nn.Module):
     low: Tensor
     high: Tensor
     fill: Tensor
+    codes: Tensor
 
     def __init__(self, shape: tuple[int, ...], axis: int) -> None:
         super().__init__()
@@ -38,13 +42,18 @@ class InputScaler(nn.Module):
             ("fill", 0.0),
         ):
             self.register_buffer(name, torch.full(shape, value))
+        # Values that stand for missing ones, in any column: one above and one below all others.
+        self.register_buffer("codes", torch.full((2,), torch.nan))
 
     def forward(self, value: Tensor) -> Tensor:
         """The cleaned and scaled input."""
         value = value.to(self.centre.dtype) if not value.is_floating_point() else value
         centre, scale = self._spread(self.centre, value), self._spread(self.scale, value)
         low, high, fill = (self._spread(part, value) for part in (self.low, self.high, self.fill))
-        value = torch.where(torch.isfinite(value), value, fill)
+        missing = ~torch.isfinite(value)
+        for code in self.codes.to(value.dtype):
+            missing = missing | (value == code)
+        value = torch.where(missing, fill, value)
         value = torch.minimum(torch.maximum(value, low), high)
         return ((value - centre) / scale).clamp(-_BOUND, _BOUND)
 
@@ -69,6 +78,8 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
     columns = values.movedim(axis, 0).reshape(values.shape[axis], -1)
     stride = max(1, columns.shape[1] // _SAMPLE)
     columns = columns[:, ::stride]
+    codes = _codes(columns)
+    columns = torch.where(torch.isin(columns, codes), torch.nan, columns)
     finite = torch.isfinite(columns)
     blank = torch.where(finite, columns, torch.nan)
     middle = torch.nan_to_num(blank.nanmedian(dim=1).values)
@@ -93,7 +104,35 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
     dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
     for name, part in (("centre", centre), ("scale", scale), ("low", low), ("high", high), ("fill", middle)):
         setattr(scaler, name, part.to(dtype=dtype))
-    return scaler.to(inputs.device), _listed(columns, finite, far & ~heavy[:, None], constant)
+    scaler.codes[: len(codes)] = codes.to(dtype=dtype)
+    scaler.codes = scaler.codes.to(dtype=dtype)
+    notes = [f"{code:g} taken as missing" for code in codes.tolist()]
+    return scaler.to(inputs.device), notes + _listed(columns, finite, far & ~heavy[:, None], constant)
+
+
+def _codes(columns: Tensor) -> Tensor:
+    """The values that stand for missing ones, such as -999: one and the same, far outside of the rest of its columns.
+
+    The largest or smallest value of all is one when several cells hold exactly it, in every column that has it only
+    few do, and no other value comes anywhere near.
+    """
+    known = torch.where(torch.isfinite(columns), columns, torch.nan)
+    found = []
+    for sign in (1.0, -1.0):
+        signed = torch.where(torch.isnan(known), -torch.inf, sign * known)
+        code = signed.max()
+        held = signed == code
+        rows = held.any(dim=1)
+        if not bool(torch.isfinite(code)) or int(held.sum()) < _REPEATED:
+            continue
+        rest = torch.where(held, torch.nan, sign * known)[rows]
+        high = torch.nan_to_num(rest, nan=-torch.inf).amax(dim=1)
+        low = torch.nan_to_num(rest, nan=torch.inf).amin(dim=1)
+        reach = (high - low).clamp_min(0.1 * high.abs()).clamp_min(1e-12)
+        apart = torch.isfinite(high) & (code - high > _APART * reach)
+        if bool(apart.all()) and float(held[rows].float().mean()) < _FEW:
+            found.append(float(sign * code))
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def _pooled(centre: Tensor, scale: Tensor, constant: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:

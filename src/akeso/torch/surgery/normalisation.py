@@ -1,4 +1,4 @@
-"""Normalisation in front of activations, and behind recurrent layers."""
+"""Normalisation in front of activations, and behind recurrent and gated layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from akeso.errors import BadInput, Refused
-from akeso.torch.surgery.anatomy import CONVOLUTIONS, Anatomy, Site, Treated
+from akeso.torch.surgery.anatomy import CONVOLUTIONS, Anatomy, Treated
 from akeso.torch.surgery.rewiring import replace
 from akeso.torch.surgery.substitution import module_names
 
@@ -36,14 +36,16 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
     sites = [site for site in anatomy.hidden() if not site.normalised and site.shape and len(site.shape) > 1]
     new: list[nn.Parameter] = []
     for site, name in zip(sites, module_names(model, sites, one_each=True), strict=True):
-        norm = make_norm(kind, site).to(device=site.device, dtype=site.dtype)
+        layer = None if site.after is None else site.after.module
+        norm = _norm_for(kind, site.shape, layer).to(device=site.device, dtype=site.dtype)
         activation = model.get_submodule(name)
         _drop_hooks(activation)
         replace(model, name, Treated(norm, activation))
         new += norm.parameters()
     recurrent = _after_recurrent(anatomy)
-    new += recurrent
-    if not sites and not recurrent:
+    gated = [] if anatomy.hidden() else _after_gated(anatomy, kind)
+    new += recurrent + gated
+    if not sites and not recurrent and not gated:
         reason = (
             "every hidden activation is normalised already"
             if anatomy.hidden()
@@ -52,19 +54,19 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
         raise Refused(f"{reason}, so there is no place for a norm")
     places = [f"before {len(sites)} activations"] if sites else []
     places += ["after recurrent layers"] if recurrent else []
+    places += ["after gated layers"] if gated else []
     return f"{kind} normalisation {' and '.join(places)}", new
 
 
-def make_norm(kind: str, site: Site) -> nn.Module:
-    """The norm that fits the tensor at a site."""
-    convolution = site.after is not None and isinstance(site.after.module, CONVOLUTIONS)
-    channels_first = len(site.shape) > 3 or (len(site.shape) == 3 and convolution)
-    features = site.shape[1] if channels_first else site.shape[-1]
+def _norm_for(kind: str, shape: tuple[int, ...], layer: nn.Module | None) -> nn.Module:
+    """The norm that fits a tensor of this shape behind a layer."""
+    channels_first = len(shape) > 3 or (len(shape) == 3 and isinstance(layer, CONVOLUTIONS))
+    features = shape[1] if channels_first else shape[-1]
     if kind == "batch":
         if not channels_first:
-            return nn.BatchNorm1d(features) if len(site.shape) == 2 else LastBatchNorm(features)
+            return nn.BatchNorm1d(features) if len(shape) == 2 else LastBatchNorm(features)
         classes: dict[int, Any] = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
-        built: nn.Module = classes[len(site.shape)](features)
+        built: nn.Module = classes[len(shape)](features)
         return built
     if not channels_first:
         return nn.LayerNorm(features)
@@ -102,6 +104,34 @@ def _after_recurrent(anatomy: Anatomy) -> list[nn.Parameter]:
         norm.train(module.training)
         module.add_module("akeso_norm", norm)
         module.register_forward_hook(_AfterRecurrent())
+        new += norm.parameters()
+    return new
+
+
+class _AfterLayer:
+    """Normalises what a layer gives, before it is split into values and gates."""
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        norm: Any = module.akeso_norm
+        return norm(output)
+
+
+def _after_gated(anatomy: Anatomy, kind: str) -> list[nn.Parameter]:
+    """A norm behind every layer whose output only gates take: activations there must keep their meaning."""
+    new: list[nn.Parameter] = []
+    ends = [*(use.order for use in anatomy.weighted[1:]), 1 << 60]
+    for use, end in zip(anatomy.weighted, ends, strict=True):
+        module = use.module
+        gates = [site for site in anatomy.sites if site.role == "gate" and use.order < site.order < end]
+        if not gates or hasattr(module, "akeso_norm") or len(use.output_shape) < 2:
+            continue
+        if any(site.normalised for site in gates) or use in anatomy.last_layers():
+            continue
+        weight = next(module.parameters())
+        norm = _norm_for(kind, use.output_shape, module).to(device=weight.device, dtype=weight.dtype)
+        norm.train(module.training)
+        module.add_module("akeso_norm", norm)
+        module.register_forward_hook(_AfterLayer())
         new += norm.parameters()
     return new
 

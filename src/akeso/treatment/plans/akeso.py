@@ -94,6 +94,7 @@ class AkesoPlan(Plan):
         rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
         rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
+        done: list[Prescription] = []  # what was really changed
         since = 0  # candidates seen since the first that works
         for position, option in enumerate(options):
             if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _reserve(ledger, rung):
@@ -104,6 +105,11 @@ class AkesoPlan(Plan):
             if attempt.failed or _unchanged(attempt):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
                 continue
+            changed = _made(attempt)
+            if changed in done:
+                ledger.judge(attempt, "rejected: what could be changed of it was tried already")
+                continue
+            done.append(changed)
             tried.append(attempt)
             certain = option.problem in CERTAIN and position < 2
             works = cured(attempt, untreated)
@@ -284,12 +290,19 @@ def _allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> 
 def _new(ledger: Ledger, cure: Prescription) -> bool:
     """Whether anything is left of a cure, and anything untried, once impossible edits are taken out."""
     refused = [edit for edit, _ in ledger.program.refusals(cure)]
+    refused += [edit for other in ledger.attempts for edit, _ in other.refused if edit in cure]
     left = Prescription(edit for edit in cure if edit not in refused)
     if refused:
         ledger.notes += [
             f"{edit.describe()} was refused: {why}" for edit, why in ledger.program.refusals(cure)
         ]
     return bool(left) and (not refused or ledger.known(left) is None)
+
+
+def _made(attempt: Attempt) -> Prescription:
+    """The cure without what was refused of it."""
+    refused = [edit for edit, _ in attempt.refused]
+    return Prescription(edit for edit in attempt.prescription if edit not in refused)
 
 
 def _unchanged(attempt: Attempt) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
@@ -79,13 +81,21 @@ def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sha
     """Why a contestant is not worth the rest of its training; empty where it is."""
     for rival in rivals if share < 1.0 else ():
         as_clean = leaves_fault(rival, untreated) <= leaves_fault(current, untreated)
-        if as_clean and rival.steps < current.steps and better(rival, current):
+        ahead = better(rival, current) and rival.score > _typical(current)
+        if as_clean and rival.steps < current.steps and ahead:
             return f"{rival.prescription.describe()} was better after fewer steps"
         if as_clean and errors(current) - errors(rival) and falls_back(current):
             return f"it falls back, which {rival.prescription.describe()} did not"
     if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
         return "half of the training has brought nothing"
     return ""
+
+
+def _typical(attempt: Attempt) -> float:
+    """Where the metric was in the last fifth of the steps: one evaluation may have met a bad moment."""
+    sign = 1.0 if attempt.higher_is_better else -1.0
+    late = [sign * value for step, value in attempt.curve if step > 0.8 * attempt.steps]
+    return statistics.median(late or [attempt.score])
 
 
 def in_doubt(attempt: Attempt) -> bool:
