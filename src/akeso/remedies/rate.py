@@ -14,6 +14,8 @@ from akeso.remedies.edit import Edit, Prescription
 _NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad"})
 #: Times the usual rate beyond which nothing is raised.
 _TOP = 10
+#: Times below the usual rate at which a rate is more likely too low than too high, whatever else is found.
+_FAR = 5
 
 
 def set_rate(to: float) -> Edit:
@@ -69,7 +71,7 @@ class RaiseLow(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        if facts.lr < facts.usual_rate / 2:
+        if facts.lr < facts.usual_rate / _FAR:
             yield from list(_raised(facts))[self.dose : self.dose + 1]
 
 
@@ -80,7 +82,7 @@ class EitherRate(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        if facts.lr < facts.usual_rate / 2:
+        if facts.lr < facts.usual_rate / _FAR:
             return
         yield from LowerRate().prescribe(history, diagnoses)
         yield from list(_raised(facts))[:1]
