@@ -102,6 +102,19 @@ def test_a_schedule_no_longer_lowers_the_rate(tmp_path):
     assert done["optimizer"].param_groups[0]["lr"] < 1e-6  # the script sees its own schedule
 
 
+def test_a_schedule_no_longer_raises_the_rate_above_the_prescribed_one(tmp_path):
+    made = (
+        "losses = []\nschedule = torch.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 5.0, step_size_up=2, "
+        "cycle_momentum=False)"
+    )
+    sick = SOURCE.replace("losses = []", made).replace(
+        "optimizer.step()", "optimizer.step(); schedule.step()"
+    )
+    done = perform(tmp_path, sick, edit("hold-learning-rate"), edit("set-learning-rate", to=0.1))
+    assert torch.equal(weights(done), weights(plainly(tmp_path, SOURCE)))
+    assert not torch.equal(weights(done), weights(plainly(tmp_path, sick)))
+
+
 def test_missing_zero_grad_is_made_good_to_the_bit(tmp_path):
     sick = SOURCE.replace("    optimizer.zero_grad()\n", "")
     done = perform(tmp_path, sick, edit("add-zero-grad"))

@@ -48,10 +48,7 @@ class Updates(Part):
         self._rates = [group.get("lr", 0.0) for group in optimizer.param_groups]
         held = self.ledger.one("hold-learning-rate")
         if held is not None:
-            # A schedule that warms up first is followed to its top.
-            before = self._highest.get(id(optimizer), self._rates)
-            self._highest[id(optimizer)] = [max(pair) for pair in zip(before, self._rates, strict=False)]
-            for group, rate in zip(optimizer.param_groups, self._highest[id(optimizer)], strict=False):
+            for group, rate in zip(optimizer.param_groups, self._held(optimizer), strict=False):
                 group["lr"] = rate
             self.ledger.mark(held)
         warm_up = self.ledger.one("warm-up")
@@ -67,6 +64,23 @@ class Updates(Part):
             for group in optimizer.param_groups:
                 group["lr"] = low * math.exp(share * math.log(high / low))
             self.ledger.mark(search)
+
+    def _held(self, optimizer: Optimizer) -> list[float]:
+        """The rates to hold: those of the schedule's top, which it may have to warm up to, or the one prescribed."""
+        before = self._highest.get(id(optimizer), self._rates)
+        top = self._highest[id(optimizer)] = [max(pair) for pair in zip(before, self._rates, strict=False)]
+        wanted = self._prescribed()
+        if wanted is None or not top or top[0] <= wanted:
+            return top
+        return [rate * wanted / top[0] for rate in top]
+
+    def _prescribed(self) -> float | None:
+        """The rate that the prescription asks for, where it does."""
+        rate, other = self.ledger.one("set-learning-rate"), self.ledger.one("substitute-optimizer")
+        wanted = rate.values.get("to") if rate is not None else None
+        if wanted is None and other is not None:
+            wanted = other.values.get("lr")
+        return None if wanted is None else float(wanted)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Give the rate back, so that schedulers go on from their own."""
