@@ -123,6 +123,19 @@ def test_a_rate_far_below_the_usual_one_is_raised_first_where_all_answers_are_al
     assert not any(cure[0].values.get("to") == pytest.approx(1e-6) for cure in found)
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "largest", "odd"),
+    [(0.0, 1.0, 4.0, False), (0.13, 0.31, 1.0, False), (0.0, 40.0, 999.0, True), (-2.0, 0.13, 2.2, True),
+     (0.0, 1.0, 300.0, True), (0.0, 0.01, 0.05, True), (110.0, 70.0, 255.0, True)],
+)  # fmt: skip
+def test_odd_inputs_are_told_from_ordinary_ones(mean: float, std: float, largest: float, odd: bool) -> None:
+    history = _history()
+    for signal, value in (("mean", mean), ("std", std), ("max", largest), ("min", -1.0)):
+        history.add(0, f"input_{signal}", "", value)
+    assert chart(history).odd_inputs is odd
+    assert not chart(History()).odd_inputs
+
+
 def test_double_softmax_loses_one_and_a_wrong_loss_is_replaced() -> None:
     double = candidates(_history(output_activation="softmax"), [_found("improper-output-activation")])[
         0

@@ -52,6 +52,9 @@ class Chart:
     weights_off: bool  # some initial weights are far too small, far too large or all alike
     weights_large: bool
     input_scale: float
+    odd_inputs: (
+        bool  # inputs vary hardly or hugely, lie far off zero, or reach far beyond where most of them lie
+    )
     target_scale: float
     steps: int
     planned: int
@@ -95,6 +98,7 @@ def chart(history: History) -> Chart:
         weights_off=off,
         weights_large=large,
         input_scale=_scale(history, "input"),
+        odd_inputs=_odd_inputs(history),
         target_scale=_scale(history, "target"),
         steps=history.steps,
         planned=history.planned_steps or max(history.steps, 1),
@@ -128,6 +132,16 @@ def _scale(history: History, what: str) -> float:
     reach = [history.series(f"{what}_{end}").finite().values[:8] for end in ("min", "max")]
     peaks = [float(np.max(np.abs(values))) for values in reach if len(values)]
     return max(peaks) if peaks else 1.0
+
+
+def _odd_inputs(history: History) -> bool:
+    reach = _scale(history, "input")
+    spreads = history.series("input_std").finite().values
+    if math.isinf(reach) or not len(spreads):
+        return math.isinf(reach)
+    spread, means = float(np.median(spreads)), history.series("input_mean").finite().values
+    centre = abs(float(np.median(means))) if len(means) else 0.0
+    return not 0.05 < spread < 30 or centre > 5 * spread or reach > 100 * spread
 
 
 def _clip(history: History) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import Candidate, candidates, treatable
+from akeso.remedies.chart import chart
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
 from akeso.treatment.plans.judging import (
@@ -80,9 +81,10 @@ class AkesoPlan(Plan):
     def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
         found = candidates(untreated.history, treatable(untreated.diagnoses))
         if learnt_nothing(untreated):
-            # Whatever is named, the held-out metric says that nothing was learnt: what is compared with what,
-            # and at which rate, comes first among the usual reasons.
-            usual = candidates(untreated.history, [_suspicion(name) for name in SUSPECTS])
+            # Whatever is named, the held-out metric says that nothing was learnt: what goes in where that is odd,
+            # what is compared with what, and at which rate, come first among the usual reasons.
+            names = ("abnormal-data", *SUSPECTS) if chart(untreated.history).odd_inputs else SUSPECTS
+            usual = candidates(untreated.history, [_suspicion(name) for name in names])
             suspected = [option for option in usual if not _same_loss(option)]
             found = [*found[:1], *suspected[:1], *found[1:], *suspected[1:]]
         kept = list(_allowed(ledger, found, Prescription()))
