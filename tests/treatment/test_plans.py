@@ -13,7 +13,9 @@ from torch import nn
 
 import akeso
 from akeso.errors import BadInput
-from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried
+from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
+from akeso.treatment.plans.ledger import Ledger
+from akeso.treatment.recipe_program import RecipeProgram
 
 _x, _y = make_circles(600, noise=0.1, factor=0.5, random_state=1)
 X, Y = torch.tensor(_x, dtype=torch.float32), torch.tensor(_y)
@@ -214,6 +216,23 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert outcome.after == 0.9
     assert not outcome.prescription.of("set-learning-rate")
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
+
+
+def test_smaller_batches_cost_what_their_samples_cost() -> None:
+    """Eight times as many steps over the same samples are one training, not eight."""
+    recipe = sick(batch_size=200, epochs=6)
+    program = RecipeProgram(recipe)
+    ledger = Ledger(program, Wishes(), "akeso")
+    cure = Prescription([Edit("set-batch-size", "", {"to": 25})])
+    half = ledger.attempt(cure, max_steps=ledger.planned // 2)
+    assert half.steps == ledger.planned // 2
+    assert half.history.steps == half.steps * program.stretch(cure) == half.steps * 8
+    whole = ledger.attempt(cure)
+    assert whole.whole
+    assert whole.steps == whole.planned_steps == ledger.planned
+    assert ledger.close(whole, "repaired").cost.steps == pytest.approx(1.0, abs=0.1)
+    assert program.stretch(Prescription([Edit("set-batch-size", "", {"to": 1024})])) == 1.0
+    program.close()
 
 
 def test_ctrl_c_hands_back_the_best_so_far() -> None:

@@ -119,6 +119,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
         OrdinaryOptions(),
+        SmallerBatches(few=True),
         HoldRate(),
         RaiseRate(),
         RaiseFurther(),

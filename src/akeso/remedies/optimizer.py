@@ -19,6 +19,8 @@ _NAMES = {
 }  # fmt: skip
 #: Times the ordinary rate beyond which the rate is not kept.
 _TOP = 10
+#: Optimizer steps that are few for a whole training.
+_FEW_STEPS = 120
 
 
 def use(name: str, lr: float, **options: Any) -> Edit:
@@ -75,12 +77,20 @@ class LargerBatches(Remedy):
 
 
 class SmallerBatches(Remedy):
-    """More steps for the same number of passes, where batches take in much of the data."""
+    """More steps for the same number of passes, where batches take in much of the data.
+
+    With ``few`` only where the training has so few steps that no rate makes up for it.
+    """
 
     name = "set-batch-size"
 
+    def __init__(self, few: bool = False) -> None:
+        self.few = few
+
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        if self.few and facts.planned > _FEW_STEPS:
+            return
         if facts.batch_size > 64 and 0 < facts.dataset_size < 16 * facts.batch_size:
             yield Prescription([Edit("set-batch-size", "", {"to": 32})])
 

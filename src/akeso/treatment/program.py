@@ -96,6 +96,10 @@ class Program(ABC):
     def planned_steps(self) -> int | None:
         """The optimizer steps of one plain training, where they are known."""
 
+    def stretch(self, prescription: Prescription) -> float:
+        """Steps under a prescription for one of the plain training: smaller batches take more of them, each less."""
+        return 1.0
+
     def hand_over(self, attempt: Attempt) -> Any:
         """The model of an attempt as the user gets it; the attempt is not gone on with after that."""
         return attempt.model

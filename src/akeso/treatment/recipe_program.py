@@ -58,6 +58,14 @@ class RecipeProgram(Program):
         self._keep(*key, training)
         return tuple(training.built.refused)
 
+    def stretch(self, prescription: Prescription) -> float:
+        plain = self.recipe._train.steps(self.recipe.batch_size)
+        for edit in prescription.of("set-batch-size"):
+            steps = self.recipe._train.steps(max(1, int(edit.values["to"])))
+            if plain and steps:
+                return max(1.0, steps / plain)
+        return 1.0
+
     def attempt(
         self,
         prescription: Prescription,

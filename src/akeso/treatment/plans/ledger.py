@@ -47,11 +47,13 @@ class Ledger:
         self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
         stop_on_error: bool = False,
     ) -> Attempt:  # fmt: skip
-        """Make one attempt, or go on with one."""
+        """Make one attempt, or go on with one; steps are those of the plain training, whatever batches are like."""
         chosen = seed if seed is not None else self.wishes.seed
-        made = self.program.attempt(
-            prescription, seed=chosen, max_steps=max_steps, stop_on_error=stop_on_error
-        )
+        stretch = self.program.stretch(prescription)
+        until = None if max_steps is None else round(max_steps * stretch)
+        made = self.program.attempt(prescription, seed=chosen, max_steps=until, stop_on_error=stop_on_error)
+        if stretch != 1.0:
+            made = _in_plain_steps(made, stretch)
         key = (prescription, made.seed)
         before = self._entries.get(key)
         self._steps += made.spent
@@ -114,6 +116,17 @@ class Ledger:
             notes=tuple(self.notes) + best.notes,
             **more,
         )
+
+
+def _in_plain_steps(made: Attempt, stretch: float) -> Attempt:
+    """An attempt whose steps are smaller, counted as if they were not."""
+    return replace(
+        made,
+        steps=round(made.steps / stretch),
+        spent=round(made.spent / stretch),
+        planned_steps=None if made.planned_steps is None else round(made.planned_steps / stretch),
+        curve=tuple((round(step / stretch), value) for step, value in made.curve),
+    )
 
 
 def made_edits(attempt: Attempt) -> Prescription:
