@@ -397,6 +397,49 @@ def test_a_clamp_is_no_sigmoid() -> None:
     assert judged("binary_cross_entropy_with_logits", 0.45) == "improper-output-activation"
 
 
+def test_a_log_sigmoid_gives_no_probabilities_over_classes() -> None:
+    run = {"output_min": -1.0, "output_max": -1e-3}
+    facts = {"loss": "nll_loss", "output_activation": "logsigmoid"}
+    # The loss vanishes by saying yes to everything, so that its curve shows no harm.
+    assert first(Sketch(loss=falling(0.8, 0.002), accuracy=flat(0.3), facts=facts, run=run)) == (
+        "improper-output-activation"
+    )
+    assert first(Sketch(facts={**facts, "output_activation": "log_softmax"}, run=run)) is None
+
+
+@pytest.mark.parametrize(("smoothing", "found"), [(0.9, "improper-loss"), (0.1, None), (0.3, None)])
+def test_smoothing_that_takes_most_of_the_right_class(smoothing: float, found: str | None) -> None:
+    facts = {"loss_args": {"reduction": "mean", "label_smoothing": smoothing, "ignore_index": -100}}
+    assert first(Sketch(facts=facts)) == found
+
+
+def test_a_class_left_out_of_the_loss_is_told_from_padding() -> None:
+    facts = {
+        "loss_args": {"reduction": "mean", "ignore_index": 0},
+        "input_shape": [64, 20],
+        "output_shape": [64, 10],
+        "target_shape": [64],
+    }
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.1})) == "improper-loss"
+    # Nothing is left out; a label for a few samples nobody could judge; tokens; a map of classes.
+    assert first(Sketch(facts=facts)) is None
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.01})) is None
+    tokens = {**facts, "output_shape": [1280, 10], "target_shape": [1280]}
+    assert first(Sketch(facts=tokens, run={"target_ignored": 0.4})) is None
+    pixels = {**facts, "output_shape": [64, 10, 8, 8], "target_shape": [64, 8, 8]}
+    assert first(Sketch(facts=pixels, run={"target_ignored": 0.6})) is None
+
+
+def test_squared_errors_on_one_hot_rows_that_still_fall_when_the_run_is_over() -> None:
+    facts = {"loss": "mse_loss", "target_kind": "one-hot"}
+    run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.1, "target_std": 0.3}
+    slow = Sketch(
+        loss=falling(0.11, 0.045, 2.0), baseline=0.09, accuracy=lambda s: 0.1 + 0.45 * s, facts=facts, run=run
+    )
+    assert first(slow) == "improper-loss"
+    assert first(replace(slow, loss=falling(0.11, 0.02, 3.0), accuracy=lambda s: 0.1 + 0.8 * s)) is None
+
+
 def test_outliers_spoil_the_averages_of_a_normalisation_too() -> None:
     def judged(**run: float) -> str | None:
         figures = {"input_mean": -15.0, "input_std": 124.0, "input_min": -999.0, "input_max": 1.2, **run}
