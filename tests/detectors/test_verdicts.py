@@ -483,3 +483,51 @@ def test_data_out_of_scale_may_show_its_harm_in_validation_alone() -> None:
     # What is learned by heart is overfitting, whatever the scale.
     by_heart = replace(mixed, loss=falling(2.3, 0.01), accuracy=falling(0.1, 1.0))
     assert first(by_heart) != "abnormal-data"
+
+
+def test_a_run_that_is_over_while_validation_gets_better_as_fast_as_ever() -> None:
+    slow = Sketch(
+        loss=lambda s: 2.35 - 0.75 * s,
+        accuracy=lambda s: 0.1 + 0.5 * s,
+        validation=lambda s: 2.3 - 0.7 * s,
+        update=lambda i: 1e-3,
+        run={"batch_size": 32.0},
+        facts={"dataset_size": 700},
+        evaluations=20,
+    )
+    assert first(slow) == "slow-convergence"
+    assert "ends too early" in examine(slow.history()).diagnoses[0].sentence
+    # It slows down; its weights have moved far; it has learned; it went through its data once.
+    assert first(replace(slow, validation=falling(2.3, 1.6))) is None
+    assert first(replace(slow, update=lambda i: 0.01)) is None
+    assert first(replace(slow, loss=lambda s: 2.35 - 2.2 * s, validation=lambda s: 2.3 - 2.1 * s)) is None
+    assert first(replace(slow, facts={"dataset_size": 9600})) is None
+
+
+def test_few_steps_at_a_pace_that_leads_nowhere_need_not_fall_on_a_straight_line() -> None:
+    creeps = Sketch(
+        steps=50,
+        loss=lambda s: 0.706 - 0.02 * s - 0.013 * (1 - np.exp(-6 * s)),
+        noise=0.0001,
+        accuracy=lambda s: 0.5 + 0.1 * s,
+        baseline=0.693,
+        update=lambda i: 6e-3,
+        validation=lambda s: 0.705 - 0.02 * s - 0.012 * (1 - np.exp(-6 * s)),
+        evaluations=25,
+        run={"batch_size": 700.0, "target_top_share": 0.5},
+        facts={"dataset_size": 700, "classes": 2, "task": "binary"},
+    )
+    assert first(creeps) == "slow-convergence"
+    quick = {
+        "loss": lambda s: 0.706 - 0.1 * s - 0.065 * (1 - np.exp(-6 * s)),
+        "validation": lambda s: 0.705 - 0.1 * s - 0.06 * (1 - np.exp(-6 * s)),
+    }
+    assert first(replace(creeps, **quick)) is None
+
+
+def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
+    wild = Sketch(
+        loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}
+    )
+    assert first(wild) == "oscillating-loss"
+    assert first(replace(wild, loss=falling(2.3, 0.8))) is None
