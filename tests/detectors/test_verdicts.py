@@ -525,6 +525,19 @@ def test_few_steps_at_a_pace_that_leads_nowhere_need_not_fall_on_a_straight_line
     assert first(replace(creeps, **quick)) is None
 
 
+def test_a_rate_spent_in_the_first_part_of_the_run() -> None:
+    def tenfold(share: np.ndarray) -> np.ndarray:
+        return 1e-3 * 10.0 ** -np.floor(6 * share)
+
+    stops = Sketch(
+        loss=lambda s: 1.93 + 0.5 * np.exp(-20 * s), accuracy=flat(0.3), update=lambda i: 1.2e-3, rate=tenfold
+    )
+    assert first(stops) == "learning-rate-too-low"
+    # The same curve under a rate that stays, or that falls as usual, is a hard task.
+    assert first(replace(stops, rate=flat(1e-3))) is None
+    assert first(replace(stops, rate=lambda s: 5e-4 * (1 + np.cos(np.pi * s)))) is None
+
+
 def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
     wild = Sketch(
         loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}
