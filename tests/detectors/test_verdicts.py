@@ -538,6 +538,13 @@ def test_a_rate_spent_in_the_first_part_of_the_run() -> None:
     assert first(replace(stops, rate=lambda s: 5e-4 * (1 + np.cos(np.pi * s)))) is None
 
 
+def test_a_layer_that_is_silent_nearly_everywhere_is_as_good_as_dead() -> None:
+    silent = Sketch(zero=lambda i: 0.995, loss=falling(2.3, 2.15), accuracy=flat(0.12))
+    assert first(silent) == "dying-relu"
+    assert first(replace(silent, zero=lambda i: 0.9)) != "dying-relu"
+    assert first(replace(silent, loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s)) is None
+
+
 def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
     wild = Sketch(
         loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}
