@@ -545,6 +545,41 @@ def test_a_layer_that_is_silent_nearly_everywhere_is_as_good_as_dead() -> None:
     assert first(replace(silent, loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s)) is None
 
 
+def test_a_model_of_nothing_but_tables_can_explode() -> None:
+    def tables(gradient: float, last: float) -> str | None:
+        sketch = Sketch(
+            gradient=lambda i: gradient,
+            init_std=lambda i: 1.0,
+            loss=falling(900.0 if last > 1 else 0.7, last),
+            baseline=0.69,
+            accuracy=flat(0.5) if last > 1 else flat(0.95),
+            run={"target_top_share": 0.5},
+            facts={"input_kind": "tokens", "classes": 2, "task": "binary"},
+        )
+        history = sketch.history()
+        history.layers = [replace(layer, kind="Embedding", role="embedding") for layer in history.layers]
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert tables(3.0, 6.0) == "exploding-gradient"
+    assert tables(1e-3, 0.1) is None
+
+
+def test_recurrent_weights_that_start_near_zero_forget() -> None:
+    def judged(std: float, kind: str, loss: float) -> str | None:
+        sketch = Sketch(layers=3, loss=falling(2.3, loss, 2.0), accuracy=flat(0.3 if loss > 1 else 0.9))
+        history = sketch.history()
+        state = replace(history.layers[0].parameters[0], name="rnn.weight_hh_l0", init_std=std)
+        history.layers[0] = replace(
+            history.layers[0], name="rnn", kind=kind, role="recurrent", parameters=(state,)
+        )
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert judged(0.01, "RNN", 1.5) == "poor-initialisation"
+    assert judged(0.07, "RNN", 1.5) is None
+    assert judged(0.01, "LSTM", 1.5) is None  # its gates remember
+    assert judged(0.01, "RNN", 0.3) is None
+
+
 def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
     wild = Sketch(
         loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}

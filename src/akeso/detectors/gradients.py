@@ -150,10 +150,9 @@ def effect(history: History, window: network.Window, stand: Standing) -> float:
     whatever the scale of the loss.
     """
     scale = stand.baseline if math.isfinite(stand.baseline) else math.nan
-    gradient = [
-        network.typical(history, "grad_l2", weight.name, window) for weight in network.weights(history)
-    ]
-    norm = [network.typical(history, "weight_l2", weight.name, window) for weight in network.weights(history)]
+    matrices = network.weights(history) or network.tables(history)
+    gradient = [network.typical(history, "grad_l2", weight.name, window) for weight in matrices]
+    norm = [network.typical(history, "weight_l2", weight.name, window) for weight in matrices]
     products = [g * w for g, w in zip(gradient, norm, strict=True) if math.isfinite(g) and math.isfinite(w)]
     if not products or not scale > 0:
         return math.nan
