@@ -564,6 +564,12 @@ def test_a_model_of_nothing_but_tables_can_explode() -> None:
     assert tables(1e-3, 0.1) is None
 
 
+def test_a_gradient_that_exploded_counts_while_the_loss_is_above_a_constant_s_whatever_the_accuracy() -> None:
+    blown = Sketch(gradient=lambda i: 3e3, loss=falling(900.0, 20.0), accuracy=lambda s: 0.1 + 0.8 * s)
+    assert first(blown) == "exploding-gradient"
+    assert first(replace(blown, loss=falling(900.0, 0.4, 20.0))) != "exploding-gradient"
+
+
 def test_recurrent_weights_that_start_near_zero_forget() -> None:
     def judged(std: float, kind: str, loss: float) -> str | None:
         sketch = Sketch(layers=3, loss=falling(2.3, loss, 2.0), accuracy=flat(0.3 if loss > 1 else 0.9))
