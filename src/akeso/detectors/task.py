@@ -243,7 +243,7 @@ class ImproperLoss(Detector):
     indices: float = 0.15
     uneven_indices: float = 0.5
     one_hot: float = 0.6
-    one_hot_at_end: float = 0.4
+    one_hot_at_end: float = 0.5
     smoothing: float = 0.5
     ignored: float = 0.5
     drop: float = 0.25
@@ -387,7 +387,7 @@ class ImproperLoss(Detector):
                     0.85 if uniform else 0.7,
                     False,
                 )
-        at_end = stand.finished and stand.recent.falls and stand.suffers(self.one_hot_at_end)
+        at_end = stand.finished and stand.recent.falls and stand.remaining_loss >= self.one_hot_at_end
         if known.kind == "one-hot" and known.units > 2 and (stand.suffers(self.one_hot) or at_end):
             if known.loss == "l1_loss":
                 return "`l1_loss` on one-hot targets is smallest for answering nothing at all.", 0.88, False
