@@ -131,7 +131,8 @@ _ALL: Final = (
         "Loss does not fit the task",
         "The loss measures something else than the task needs, or is given targets it is not made for.",
         "The kind of targets does not go with the loss: class indices under a squared error, values outside "
-        "[0, 1] under a binary cross-entropy, one output unit under a cross-entropy over classes.",
+        "[0, 1] under a binary cross-entropy, one output unit under a cross-entropy over classes. Or the loss "
+        "leaves out a whole class, or smooths the right one away.",
         (
             "One of K classes: `cross_entropy` on logits. Yes or no: `binary_cross_entropy_with_logits`.",
             "Values: `mse_loss`, `l1_loss` or `huber_loss`.",
@@ -157,7 +158,7 @@ _ALL: Final = (
         "abnormal-data",
         "Data not prepared",
         "Inputs or targets are not prepared: raw pixels, features or targets on wildly different scales, "
-        "outliers, constants, missing values, samples sorted by class.",
+        "outliers, codes for missing values, constants, samples that hardly differ, samples sorted by class.",
         "The ranges of the first batches, together with a training that suffers from them.",
         (
             "Standardise inputs with mean and deviation of the training set (pixels: divide by 255).",

@@ -50,6 +50,11 @@ _ALL: Final = (
     Signal("input_nonfinite", "run", "share of input values that are NaN or infinite"),
     Signal("input_scale_spread", "run", "largest per-feature scale over the median one (inputs of rank 2)"),
     Signal("input_constant", "run", "share of features that are the same in all samples of the batch"),
+    Signal(
+        "input_sample_std",
+        "run",
+        "standard deviation of the input over samples over its root mean square: 0 = all alike",
+    ),
     Signal("input_outlier", "run", "largest distance from the median in interquartile ranges"),
     Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
     Signal("output_max", "run", "largest value of what the loss was given as prediction"),
@@ -63,6 +68,7 @@ _ALL: Final = (
     Signal("target_std", "run", "standard deviation of the targets"),
     Signal("target_top_share", "run", "share of the most frequent class in the batch"),
     Signal("target_classes", "run", "number of different target classes in the batch"),
+    Signal("target_ignored", "run", "share of the targets of one class that the loss is told to leave out"),
     Signal("target_nonfinite", "run", "share of targets that are NaN or infinite"),
     Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
     # per optimizer

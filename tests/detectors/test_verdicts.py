@@ -395,3 +395,200 @@ def test_a_clamp_is_no_sigmoid() -> None:
     assert judged("binary_cross_entropy", 0.5) == "improper-output-activation"
     assert judged("binary_cross_entropy", 0.05) is None
     assert judged("binary_cross_entropy_with_logits", 0.45) == "improper-output-activation"
+
+
+def test_a_log_sigmoid_gives_no_probabilities_over_classes() -> None:
+    run = {"output_min": -1.0, "output_max": -1e-3}
+    facts = {"loss": "nll_loss", "output_activation": "logsigmoid"}
+    # The loss vanishes by saying yes to everything, so that its curve shows no harm.
+    assert first(Sketch(loss=falling(0.8, 0.002), accuracy=flat(0.3), facts=facts, run=run)) == (
+        "improper-output-activation"
+    )
+    assert first(Sketch(facts={**facts, "output_activation": "log_softmax"}, run=run)) is None
+
+
+@pytest.mark.parametrize(("smoothing", "found"), [(0.9, "improper-loss"), (0.1, None), (0.3, None)])
+def test_smoothing_that_takes_most_of_the_right_class(smoothing: float, found: str | None) -> None:
+    facts = {"loss_args": {"reduction": "mean", "label_smoothing": smoothing, "ignore_index": -100}}
+    assert first(Sketch(facts=facts)) == found
+
+
+def test_a_class_left_out_of_the_loss_is_told_from_padding() -> None:
+    facts = {
+        "loss_args": {"reduction": "mean", "ignore_index": 0},
+        "input_shape": [64, 20],
+        "output_shape": [64, 10],
+        "target_shape": [64],
+    }
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.1})) == "improper-loss"
+    # Nothing is left out; a label for a few samples nobody could judge; tokens; a map of classes.
+    assert first(Sketch(facts=facts)) is None
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.01})) is None
+    tokens = {**facts, "output_shape": [1280, 10], "target_shape": [1280]}
+    assert first(Sketch(facts=tokens, run={"target_ignored": 0.4})) is None
+    pixels = {**facts, "output_shape": [64, 10, 8, 8], "target_shape": [64, 8, 8]}
+    assert first(Sketch(facts=pixels, run={"target_ignored": 0.6})) is None
+
+
+def test_squared_errors_on_one_hot_rows_that_still_fall_when_the_run_is_over() -> None:
+    facts = {"loss": "mse_loss", "target_kind": "one-hot"}
+    run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.1, "target_std": 0.3}
+    slow = Sketch(
+        loss=falling(0.11, 0.045, 2.0), baseline=0.09, accuracy=lambda s: 0.1 + 0.45 * s, facts=facts, run=run
+    )
+    assert first(slow) == "improper-loss"
+    assert first(replace(slow, loss=falling(0.11, 0.02, 3.0), accuracy=lambda s: 0.1 + 0.8 * s)) is None
+
+
+def test_outliers_spoil_the_averages_of_a_normalisation_too() -> None:
+    def judged(**run: float) -> str | None:
+        figures = {"input_mean": -15.0, "input_std": 124.0, "input_min": -999.0, "input_max": 1.2, **run}
+        history = Sketch(run=figures, loss=flat(2.3), accuracy=flat(0.1)).history()
+        norm = replace(history.layers[1], kind="BatchNorm1d", role="norm")
+        history.layers[1] = norm
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert judged(input_outlier=900.0) == "abnormal-data"  # the same value again and again
+    assert judged(input_outlier=30.0) != "abnormal-data"
+    # Bright parts of dark pictures are far from the median and many.
+    dark = {"input_mean": 0.13, "input_std": 0.3, "input_min": 0.0, "input_max": 1.0}
+    assert judged(input_outlier=4e3, **dark) != "abnormal-data"
+
+
+def test_dark_pictures_have_no_outliers() -> None:
+    run = {"input_mean": 0.13, "input_std": 0.28, "input_min": 0.0, "input_max": 1.0, "input_outlier": 4e3}
+    assert first(Sketch(run=run, loss=falling(2.3, 1.5), accuracy=flat(0.3))) is None
+    run = {**run, "input_std": 50.0, "input_max": 6.5e4}
+    assert first(Sketch(run=run, loss=falling(2.3, 1.5), accuracy=flat(0.3))) == "abnormal-data"
+
+
+def test_samples_that_hardly_differ_are_not_prepared() -> None:
+    run = {"input_mean": -2.0, "input_std": 0.13, "input_sample_std": 0.002}
+    assert first(Sketch(run=run, noise=0.005, **CHANCE)) == "abnormal-data"
+    assert first(Sketch(run=run, loss=LEARNS)) is None
+    assert first(Sketch(run={**run, "input_sample_std": 0.05}, noise=0.005, **CHANCE)) == "unlearnable-labels"
+
+
+def test_data_out_of_scale_may_show_its_harm_in_validation_alone() -> None:
+    mixed = Sketch(
+        loss=falling(2.3, 0.55),
+        accuracy=lambda s: 0.1 + 0.65 * s,
+        run={"input_mean": 16.0, "input_std": 57.0},
+        validation=falling(2.3, 1.4),
+        validation_accuracy=lambda s: 0.3 + 0.25 * s,
+    )
+    assert first(mixed) == "abnormal-data"
+    assert first(replace(mixed, run={})) is None
+    assert first(replace(mixed, validation=falling(2.3, 0.5), validation_accuracy=flat(0.8))) is None
+    # What is learned by heart is overfitting, whatever the scale.
+    by_heart = replace(mixed, loss=falling(2.3, 0.01), accuracy=falling(0.1, 1.0))
+    assert first(by_heart) != "abnormal-data"
+
+
+def test_a_run_that_is_over_while_validation_gets_better_as_fast_as_ever() -> None:
+    slow = Sketch(
+        loss=lambda s: 2.35 - 0.75 * s,
+        accuracy=lambda s: 0.1 + 0.5 * s,
+        validation=lambda s: 2.3 - 0.7 * s,
+        update=lambda i: 1e-3,
+        run={"batch_size": 32.0},
+        facts={"dataset_size": 700},
+        evaluations=20,
+    )
+    assert first(slow) == "slow-convergence"
+    assert "ends too early" in examine(slow.history()).diagnoses[0].sentence
+    # It slows down; its weights have moved far; it has learned; it went through its data once.
+    assert first(replace(slow, validation=falling(2.3, 1.6))) is None
+    assert first(replace(slow, update=lambda i: 0.01)) is None
+    assert first(replace(slow, loss=lambda s: 2.35 - 2.2 * s, validation=lambda s: 2.3 - 2.1 * s)) is None
+    assert first(replace(slow, facts={"dataset_size": 9600})) is None
+
+
+def test_few_steps_at_a_pace_that_leads_nowhere_need_not_fall_on_a_straight_line() -> None:
+    creeps = Sketch(
+        steps=50,
+        loss=lambda s: 0.706 - 0.02 * s - 0.013 * (1 - np.exp(-6 * s)),
+        noise=0.0001,
+        accuracy=lambda s: 0.5 + 0.1 * s,
+        baseline=0.693,
+        update=lambda i: 6e-3,
+        validation=lambda s: 0.705 - 0.02 * s - 0.012 * (1 - np.exp(-6 * s)),
+        evaluations=25,
+        run={"batch_size": 700.0, "target_top_share": 0.5},
+        facts={"dataset_size": 700, "classes": 2, "task": "binary"},
+    )
+    assert first(creeps) == "slow-convergence"
+    quick = {
+        "loss": lambda s: 0.706 - 0.1 * s - 0.065 * (1 - np.exp(-6 * s)),
+        "validation": lambda s: 0.705 - 0.1 * s - 0.06 * (1 - np.exp(-6 * s)),
+    }
+    assert first(replace(creeps, **quick)) is None
+
+
+def test_a_rate_spent_in_the_first_part_of_the_run() -> None:
+    def tenfold(share: np.ndarray) -> np.ndarray:
+        return 1e-3 * 10.0 ** -np.floor(6 * share)
+
+    stops = Sketch(
+        loss=lambda s: 1.93 + 0.5 * np.exp(-20 * s), accuracy=flat(0.3), update=lambda i: 1.2e-3, rate=tenfold
+    )
+    assert first(stops) == "learning-rate-too-low"
+    # The same curve under a rate that stays, or that falls as usual, is a hard task.
+    assert first(replace(stops, rate=flat(1e-3))) is None
+    assert first(replace(stops, rate=lambda s: 5e-4 * (1 + np.cos(np.pi * s)))) is None
+
+
+def test_a_layer_that_is_silent_nearly_everywhere_is_as_good_as_dead() -> None:
+    silent = Sketch(zero=lambda i: 0.995, loss=falling(2.3, 2.15), accuracy=flat(0.12))
+    assert first(silent) == "dying-relu"
+    assert first(replace(silent, zero=lambda i: 0.9)) != "dying-relu"
+    assert first(replace(silent, loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s)) is None
+
+
+def test_a_model_of_nothing_but_tables_can_explode() -> None:
+    def tables(gradient: float, last: float) -> str | None:
+        sketch = Sketch(
+            gradient=lambda i: gradient,
+            init_std=lambda i: 1.0,
+            loss=falling(900.0 if last > 1 else 0.7, last),
+            baseline=0.69,
+            accuracy=flat(0.5) if last > 1 else flat(0.95),
+            run={"target_top_share": 0.5},
+            facts={"input_kind": "tokens", "classes": 2, "task": "binary"},
+        )
+        history = sketch.history()
+        history.layers = [replace(layer, kind="Embedding", role="embedding") for layer in history.layers]
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert tables(3.0, 6.0) == "exploding-gradient"
+    assert tables(1e-3, 0.1) is None
+
+
+def test_a_gradient_that_exploded_counts_while_the_loss_is_above_a_constant_s_whatever_the_accuracy() -> None:
+    blown = Sketch(gradient=lambda i: 3e3, loss=falling(900.0, 20.0), accuracy=lambda s: 0.1 + 0.8 * s)
+    assert first(blown) == "exploding-gradient"
+    assert first(replace(blown, loss=falling(900.0, 0.4, 20.0))) != "exploding-gradient"
+
+
+def test_recurrent_weights_that_start_near_zero_forget() -> None:
+    def judged(std: float, kind: str, loss: float) -> str | None:
+        sketch = Sketch(layers=3, loss=falling(2.3, loss, 2.0), accuracy=flat(0.3 if loss > 1 else 0.9))
+        history = sketch.history()
+        state = replace(history.layers[0].parameters[0], name="rnn.weight_hh_l0", init_std=std)
+        history.layers[0] = replace(
+            history.layers[0], name="rnn", kind=kind, role="recurrent", parameters=(state,)
+        )
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert judged(0.01, "RNN", 1.5) == "poor-initialisation"
+    assert judged(0.07, "RNN", 1.5) is None
+    assert judged(0.01, "LSTM", 1.5) is None  # its gates remember
+    assert judged(0.01, "RNN", 0.3) is None
+
+
+def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
+    wild = Sketch(
+        loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}
+    )
+    assert first(wild) == "oscillating-loss"
+    assert first(replace(wild, loss=falling(2.3, 0.8))) is None

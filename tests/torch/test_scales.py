@@ -244,6 +244,57 @@ def test_a_constant_answer_pays_for_weighted_positives_too() -> None:
     assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=1e-3)
 
 
+def _targets_watched(inputs: torch.Tensor, loss: Callable[[torch.Tensor], torch.Tensor]) -> akeso.Watch:
+    model = nn.Linear(inputs.shape[1], 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss(model(inputs)).backward()
+            optimizer.step()
+    return watch
+
+
+def test_a_constant_answer_to_rows_of_probabilities_is_their_mean() -> None:
+    torch.manual_seed(0)
+    rows = F.one_hot(torch.arange(100) % 10 // 4, 3).float()  # shares of 0.4, 0.4 and 0.2
+    inputs, weight = torch.randn(100, 4), torch.tensor([1.0, 2.0, 4.0])
+    watch = _targets_watched(inputs, lambda out: F.cross_entropy(out, rows))
+    best = rows.mean(0).log().expand(100, 3)
+    constant = F.cross_entropy(best, rows).item()
+    assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=1e-3)
+
+    watch = _targets_watched(
+        inputs, lambda out: F.cross_entropy(out, rows, weight=weight, label_smoothing=0.2)
+    )
+    best = (weight * (0.8 * rows.mean(0) + 0.2 / 3)).log().expand(100, 3)
+    constant = F.cross_entropy(best, rows, weight=weight, label_smoothing=0.2).item()
+    assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=1e-3)
+
+
+def test_targets_left_out_of_the_loss_are_no_class() -> None:
+    torch.manual_seed(0)
+    inputs, labels = torch.randn(100, 4), torch.arange(100) % 10 // 4
+    watch = _targets_watched(inputs, lambda out: F.cross_entropy(out, labels, ignore_index=0))
+    history = watch.history
+    assert history.series("target_ignored").values[-1] == pytest.approx(0.4)
+    assert history.series("target_top_share").values[-1] == pytest.approx(2 / 3)
+    shares = torch.tensor([2 / 3, 1 / 3])
+    assert history.series("baseline_loss").values[-1] == pytest.approx(
+        float(-(shares * shares.log()).sum()), rel=1e-3
+    )
+    watch = _targets_watched(inputs, lambda out: F.cross_entropy(out, labels))
+    assert not watch.history.series("target_ignored")
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0.0, 1.0), (100.0, 0.01)])
+def test_how_much_samples_differ_is_read_against_their_size(offset: float, expected: float) -> None:
+    torch.manual_seed(0)
+    labels = torch.randint(0, 3, (256,))
+    watch = _targets_watched(torch.randn(256, 8) + offset, lambda out: F.cross_entropy(out, labels))
+    assert watch.history.series("input_sample_std").values[-1] == pytest.approx(expected, rel=0.1)
+
+
 def test_features_made_under_no_grad_are_no_evaluation() -> None:
     torch.manual_seed(0)
     body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()).eval().requires_grad_(False)

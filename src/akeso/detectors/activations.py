@@ -31,6 +31,7 @@ class DyingRelu(Detector):
     min_steps: int = 20
     blocked: float = 0.95
     dead: float = 0.7
+    silent: float = 0.98
     remaining: float = 0.8
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -48,6 +49,7 @@ class DyingRelu(Detector):
         site, worst = max(levels, key=lambda pair: pair[1])
         overall = float(np.mean([value for _, value in levels]))
         if worst < self.blocked and overall < self.dead:
+            yield from self._hardly_alive(history, sites, window)
             return
         signal = "act_zero" if self._silent(history, site) else "act_dead"
         series = history.series(signal, site).finite()
@@ -67,6 +69,24 @@ class DyingRelu(Detector):
             },
             f"{worst:.0%} of the units of {site} are zero for every sample ({overall:.0%} over all such "
             "layers); they get no gradient and cannot come back.",
+        )
+
+    def _hardly_alive(self, history: History, sites: list[str], window: network.Window) -> Iterator[Symptom]:
+        """Units that each wake up for a sample now and then, in a layer that is silent nearly everywhere."""
+        zeros = _levels(history, "act_zero", sites, window)
+        site, worst = max(zeros, key=lambda pair: pair[1], default=("", 0.0))
+        if worst < self.silent:
+            return
+        series = history.series("act_zero", site).finite()
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.9, 0.7 + 0.1 * math.log10((1.0 - self.silent) / max(1.0 - worst, 1e-3))),
+            curves.first_step_where(series, np.asarray(series.values >= self.silent, float)),
+            site,
+            {"zero_outputs_worst": round(worst, 4), **standing(history).evidence()},
+            f"{worst:.1%} of the outputs of {site} are zero: hardly any sample gets through, and hardly any "
+            "gradient comes back.",
         )
 
     def _silent(self, history: History, site: str) -> bool:

@@ -71,6 +71,9 @@ class AbnormalData(Detector):
     small: float = 1e-2
     spread: float = 100.0
     outlier: float = 1e3
+    outlier_code: float = 100.0
+    rare: float = 4.0
+    alike: float = 0.01
     target_large: float = 30.0
     target_small: float = 1e-2
     overshoot: float = 3.0
@@ -85,8 +88,11 @@ class AbnormalData(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial:
             return
-        scaled = takes_tokens(history) or _normalised(history)
-        findings = [] if scaled else list(self._inputs(history, stand))
+        findings: list[tuple[str, dict[str, Any], float]] = []
+        if not takes_tokens(history):
+            findings += [] if _normalised(history) else self._inputs(history, stand)
+            if not findings:
+                findings += self._outliers(history)
         chain = bool(findings) and self._chain(history, stand)
         findings += self._targets(history)
         if sorted_by_class(history):
@@ -96,7 +102,8 @@ class AbnormalData(Detector):
             return
         decades = math.log10(max(1.0, *(strength for _, _, strength in findings)))
         needed = self.remaining_in_chain if chain else self.remaining - self.per_decade * min(1.0, decades)
-        if not stand.suffers(needed) or (not chain and stand.coming_down(self.wait)):
+        harmed = stand.suffers(needed) or self._harmed_in_validation(history, stand, needed)
+        if not harmed or (not chain and stand.coming_down(self.wait)):
             return
         start, _ = network.extent(history)
         words = " and ".join(text for text, _, _ in findings)
@@ -174,14 +181,12 @@ class AbnormalData(Detector):
                 figures,
                 spread / self.spread,
             )
-        seen = history.series("input_outlier").finite().values[:20]
-        outlier = float(seen.max()) if len(seen) else math.nan
-        if outlier > self.outlier and not spread > self.spread and not size > self.large:
-            figures = {"input_outlier": curves.rounded(outlier)}
+        between = _early_median(history, "input_sample_std")
+        if 0 < between < self.alike and not size > self.large:
             yield (
-                f"there are outliers {outlier:.2g} interquartile ranges off",
-                figures,
-                outlier / self.outlier,
+                f"samples differ from each other by {between:.1%} of the size of their values",
+                {"input_sample_std": curves.rounded(between)},
+                self.alike / between,
             )
         constant = _early_median(history, "input_constant")
         # In rollouts many a state is met again and again; their losses are no comparison with a constant's.
@@ -191,6 +196,51 @@ class AbnormalData(Detector):
                 {"input_constant": round(constant, 3)},
                 10.0,
             )
+
+    def _outliers(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
+        """Single values far off from all others; a normalisation is no help, its averages are made of them.
+
+        Where most values are nearly the same, as in dark pictures, the bright ones are far off but many: what
+        is an outlier is rare as well. The very same far value in batch after batch is a code, not a quantity.
+        """
+        far, extremes = [], []
+        for step in history.series("input_outlier").finite().steps[:20].tolist():
+            here = network.Window(step, step)
+            low, high, mean, std, off = (
+                network.typical(history, signal, "", here)
+                for signal in ("input_min", "input_max", "input_mean", "input_std", "input_outlier")
+            )
+            extreme = high if high - mean > mean - low else low
+            if std > 0 and abs(extreme - mean) >= self.rare * std:
+                far.append(off)
+                extremes.append(extreme)
+        if not far:
+            return
+        code = max(set(extremes), key=extremes.count)
+        repeated = max(3, len(far) // 2) <= extremes.count(code) and abs(code) > self.large
+        least = self.outlier_code if repeated else self.outlier
+        if max(far) > least:
+            text = f"there are outliers {max(far):.2g} interquartile ranges off"
+            figures = {"input_outlier": curves.rounded(max(far))}
+            if repeated:
+                text += f", always {code:g}: a code for missing values?"
+                figures["input_code"] = code
+            yield text, figures, max(far) / least
+
+    def _harmed_in_validation(self, history: History, stand: Standing, needed: float) -> bool:
+        """Whether validation never got far, in a run that does not simply learn its samples by heart."""
+        best = validation_loss(history).values
+        correct = history.series("val_accuracy").finite().values
+        if (
+            len(best) < 3
+            or not math.isfinite(stand.baseline)
+            or not stand.remaining >= self.remaining_in_chain
+        ):
+            return False
+        left = float(best.min()) / stand.baseline
+        if len(correct) and math.isfinite(stand.chance) and stand.chance < 0.999:
+            left = min(left, (1.0 - float(correct.max())) / (1.0 - stand.chance))
+        return left >= needed
 
     def _targets(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
         if history.facts.get("task") not in ("regression", None, "unknown"):

@@ -150,10 +150,9 @@ def effect(history: History, window: network.Window, stand: Standing) -> float:
     whatever the scale of the loss.
     """
     scale = stand.baseline if math.isfinite(stand.baseline) else math.nan
-    gradient = [
-        network.typical(history, "grad_l2", weight.name, window) for weight in network.weights(history)
-    ]
-    norm = [network.typical(history, "weight_l2", weight.name, window) for weight in network.weights(history)]
+    matrices = network.weights(history) or network.tables(history)
+    gradient = [network.typical(history, "grad_l2", weight.name, window) for weight in matrices]
+    norm = [network.typical(history, "weight_l2", weight.name, window) for weight in matrices]
     products = [g * w for g, w in zip(gradient, norm, strict=True) if math.isfinite(g) and math.isfinite(w)]
     if not products or not scale > 0:
         return math.nan
@@ -183,7 +182,10 @@ class ExplodingGradient(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or not stand.suffers(self.remaining):
+        # A loss still above a constant prediction's is harm, whatever samples were learned by heart on the way.
+        above = stand.over >= 0.5 and stand.remaining_loss >= 1.0
+        suffers = stand.suffers(self.remaining)
+        if stand.steps < self.min_steps or not (suffers or above):
             return
         start, _ = network.extent(history)
         at_start, then, strength = exploded_at_start(history, self.ratio, self.effect)
@@ -207,7 +209,8 @@ class ExplodingGradient(Detector):
                 else f"The gradient explodes: the first layers get {then.ratio:.1g} times that of the last ones.",
             )
             return
-        yield from self._growth(history, stand)
+        if suffers:
+            yield from self._growth(history, stand)
 
     def _growth(self, history: History, stand: Standing) -> Iterator[Symptom]:
         series = history.series("grad_norm_raw") or history.series("grad_norm")

@@ -40,6 +40,9 @@ class PoorInitialisation(Detector):
         alike = np.asarray([w.init_std <= self.constant * max(1.0, abs(w.init_mean)) for w in matrices])
         offset = np.asarray([abs(w.init_mean) * w.fan_in for w in matrices])
         hidden = alike[:-1] if len(matrices) > 1 else alike
+        forgetful = [
+            (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
+        ]
         middle = float(np.median(gains[~alike])) if (~alike).any() else 0.0
         start, _ = network.extent(history)
         if hidden.any():
@@ -56,6 +59,13 @@ class PoorInitialisation(Detector):
                 f"The initial weights are {middle:.2g} times as large as the width of the layers asks for."
             )
             confidence = min(0.95, 0.7 + 0.1 * math.log10(max(1.0, middle / self.large)) * 2)
+        elif forgetful and not middle < self.small:
+            worst, middle = forgetful[0]
+            sentence = (
+                f"The recurrent weights of {worst.layer} start at {middle:.2g} times what their width asks for: what "
+                "came a few steps before is forgotten."
+            )
+            confidence = 0.8
         elif middle < self.small:
             worst = matrices[int(np.argmin(gains))]
             sentence = (
@@ -79,3 +89,8 @@ class PoorInitialisation(Detector):
             },
             sentence,
         )
+
+
+def _remembers(weight: network.Weight) -> bool:
+    """Whether the state of a plain recurrent layer goes through these weights; gates have a way around them."""
+    return "weight_hh" in weight.name and weight.role.endswith("RNN")

@@ -38,6 +38,15 @@ class Weight:
 
 def weights(history: History) -> list[Weight]:
     """The weight matrices that learn, in order of use, embeddings left out."""
+    return [weight for weight in _matrices(history) if not weight.looked_up]
+
+
+def tables(history: History) -> list[Weight]:
+    """The embeddings that learn, in order of use: some models are made of nothing else."""
+    return [weight for weight in _matrices(history) if weight.looked_up]
+
+
+def _matrices(history: History) -> list[Weight]:
     found: list[Weight] = []
     for layer in sorted(history.layers, key=lambda layer: layer.order):
         for parameter in layer.parameters:
@@ -53,7 +62,7 @@ def weights(history: History) -> list[Weight]:
                         kind,
                     )
                 )
-    return [weight for weight in found if not weight.looked_up]
+    return found
 
 
 def unbent(history: History) -> bool:

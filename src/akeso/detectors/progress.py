@@ -52,7 +52,9 @@ class OscillatingLoss(Detector):
         left = (
             level / stand.baseline if math.isfinite(stand.baseline) else level / max(abs(stand.first), 1e-12)
         )
-        if swing < self.swing * level or swing < self.against_batch * by_chance:
+        # A level above both start and constant prediction is no accident of small batches.
+        worse = level > 1.5 * max(abs(stand.first), stand.baseline)
+        if swing < self.swing * level or (swing < self.against_batch * by_chance and not worse):
             return
         if wasted < self.wasted or left < self.remaining:
             return
@@ -123,11 +125,16 @@ class SlowConvergence(Detector):
     passes: float = 5.0
     min_share: float = 0.5
     remaining: float = 0.75
+    remaining_in_validation: float = 0.6
+    remaining_at_end: float = 0.4
     travel: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         if stand.adversarial or stand.diverged:
+            return
+        if self._under_way(history, stand):
+            yield self._too_early(history, stand)
             return
         if stand.steps < self.min_steps:
             yield from self._cut_short(history, stand)
@@ -185,12 +192,35 @@ class SlowConvergence(Detector):
             return
         held_out = validation_loss(history).values
         trained = history.series("loss").finite().values
-        if not stand.recent.falls or not self._straight(trained, 0.8):
+        # What would be left after as many steps again, at the pace of the second half.
+        gain = -2.0 * stand.recent.change / stand.baseline
+        pace = 0.3 if left - gain >= self.remaining else 0.8
+        if not stand.recent.falls or not self._straight(trained, pace):
             return
-        if len(held_out) and not (curves.trend(held_out).falls and self._straight(held_out, 0.8)):
+        if len(held_out) and not (curves.trend(held_out).falls and self._straight(held_out, pace)):
             return
+        yield self._too_early(history, stand)
+
+    def _under_way(self, history: History, stand: Standing) -> bool:
+        """Whether the run is over while validation still got better as fast as ever, and was not good yet."""
+        held_out = validation_loss(history).values
+        if not stand.finished or stand.steps < self.min_steps_if_over or len(held_out) < 5:
+            return False
+        if self._passes(history) < self.passes or not travel(history, stand) < self.travel:
+            return False
+        if not float(held_out[-1]) >= self.remaining_in_validation * stand.baseline:
+            return False
+        if not stand.remaining_loss >= self.remaining_at_end:
+            return False
+        trained = history.series("loss").finite().values
+        falls = stand.recent.falls and curves.trend(held_out).falls
+        return falls and self._straight(held_out, 0.8) and self._straight(trained)
+
+    def _too_early(self, history: History, stand: Standing) -> Symptom:
+        held_out = validation_loss(history).values
+        left = float(held_out[-1]) / stand.baseline if len(held_out) else stand.remaining_loss
         start, _ = network.extent(history)
-        yield Symptom(
+        return Symptom(
             self.name,
             "warning",
             0.65,
@@ -198,12 +228,12 @@ class SlowConvergence(Detector):
             "",
             {
                 "left_of_constant_prediction": curves.rounded(left),
-                "whole_run_over_weight": curves.rounded(way),
+                "whole_run_over_weight": curves.rounded(travel(history, stand)),
                 "steps": stand.steps,
                 **stand.evidence(),
             },
-            f"Training ends too early: after only {stand.steps} steps {left:.0%} of a constant prediction's loss is "
-            "left, and it still fell as fast as ever.",
+            f"Training ends too early: after {'only ' if stand.steps < self.min_steps else ''}{stand.steps} steps "
+            f"{left:.0%} of a constant prediction's loss is left, and it still fell as fast as ever.",
         )
 
     def _passes(self, history: History) -> float:

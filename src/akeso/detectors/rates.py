@@ -15,7 +15,7 @@ from akeso.detectors.gradients import exploded_at_start
 from akeso.detectors.standing import Standing, standing
 from akeso.detectors.steps import Relapse, at_rest, last_rate, longest_update, rate, rates, relapse, travel
 from akeso.diagnosis import Symptom
-from akeso.history import History
+from akeso.history import History, Series
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ class LearningRateTooLow(Detector):
     decayed: float = 0.01
     way: float = 0.5
     early: float = 0.4
+    spent: float = 0.95
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -211,8 +212,19 @@ class LearningRateTooLow(Detector):
 
     def _gone_early(self, history: History, stand: Standing) -> bool:
         """Whether most of the run went by without a rate worth speaking of, and brought nothing."""
-        start, _ = network.extent(history)
-        return self._gone_since(history, start) - start < self.early * stand.length and not stand.recent.falls
+        start, end = network.extent(history)
+        if stand.recent.falls:
+            return False
+        gone = min(
+            [self._gone_since(history, start), *(self._spent(one, end) for one in rates(history) if one)]
+        )
+        return gone - start < self.early * stand.length
+
+    def _spent(self, one: Series, end: int) -> int:
+        """The step by which nearly all of the way that the rate allows lay behind."""
+        spans = np.diff(one.steps, append=max(end, int(one.steps[-1])) + 1)
+        way = np.cumsum(one.values * spans)
+        return int(one.steps[int(np.argmax(way >= self.spent * way[-1]))])
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,13 @@ class ImproperOutputActivation(Detector):
                 0.95,
                 True,
             )
+        if known.loss == "nll_loss" and act == "logsigmoid":
+            return (
+                "`nll_loss` expects log-probabilities over all classes, but a log-sigmoid lets every class be "
+                "likely at once: answering yes to all of them makes the loss smallest. Use `log_softmax`.",
+                0.95,
+                True,
+            )
         if known.loss != "cross_entropy" or known.units == 1:
             return None
         logs = known.high <= 0.0
@@ -236,6 +243,9 @@ class ImproperLoss(Detector):
     indices: float = 0.15
     uneven_indices: float = 0.5
     one_hot: float = 0.6
+    one_hot_at_end: float = 0.5
+    smoothing: float = 0.5
+    ignored: float = 0.5
     drop: float = 0.25
     most_classes: int = 50
     tolerance: float = 1e-3
@@ -245,6 +255,7 @@ class ImproperLoss(Detector):
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
+        found = found or self._smoothed(history, known) or self._left_out(history, known)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
@@ -305,6 +316,39 @@ class ImproperLoss(Detector):
             )
         return None
 
+    def _smoothed(self, history: History, known: Fit) -> Finding | None:
+        """Whether smoothing leaves the right class hardly more than the others."""
+        smoothing = dict(history.facts.get("loss_args") or {}).get("label_smoothing")
+        if known.loss != "cross_entropy" or not isinstance(smoothing, (int, float)):
+            return None
+        if not smoothing >= self.smoothing:
+            return None
+        return (
+            f"Label smoothing of {smoothing:g} spreads most of every target over all {known.units} classes: "
+            "0.1 is usual, and more than half drowns the right answer.",
+            0.93,
+            True,
+        )
+
+    def _left_out(self, history: History, known: Fit) -> Finding | None:
+        """Whether the loss leaves out a class that is as frequent as others, in samples with one label each.
+
+        In sequences and pictures the class left out is padding or background.
+        """
+        ignored = curves.median(history.series("target_ignored").finite().values)
+        shapes = [history.facts.get(f"{what}_shape") for what in ("target", "output", "input")]
+        target, output, given = (shape if isinstance(shape, list) else [] for shape in shapes)
+        one_each = len(target) == 1 and len(output) == 2 and len(given) > 1 and given[0] >= target[0]
+        if not one_each or known.units < 2 or not ignored * known.units >= self.ignored:
+            return None
+        index = dict(history.facts.get("loss_args") or {}).get("ignore_index")
+        return (
+            f"`ignore_index={index}` leaves class {index} out of the loss, {ignored:.0%} of the samples: it is never "
+            "learned. Take the argument away if the class is to be told from the others.",
+            0.85,
+            False,
+        )
+
     def _binary(self, known: Fit) -> Finding | None:
         if known.loss in _SIGNED_LOSSES and known.kind in ("binary", "one-hot"):
             if abs(known.target_low) > self.tolerance or not known.target_high > 0:
@@ -343,7 +387,8 @@ class ImproperLoss(Detector):
                     0.85 if uniform else 0.7,
                     False,
                 )
-        if known.kind == "one-hot" and known.units > 2 and stand.suffers(self.one_hot):
+        at_end = stand.finished and stand.recent.falls and stand.remaining_loss >= self.one_hot_at_end
+        if known.kind == "one-hot" and known.units > 2 and (stand.suffers(self.one_hot) or at_end):
             if known.loss == "l1_loss":
                 return "`l1_loss` on one-hot targets is smallest for answering nothing at all.", 0.88, False
             return (

@@ -49,6 +49,7 @@ class Sketch:
     gradient: Callable[[int], float] = lambda index: 0.05
     update: Callable[[int], float] = lambda index: 2e-3
     dead: Callable[[int], float] = lambda index: 0.02
+    zero: Callable[[int], float] = lambda index: 0.5
     varies: Callable[[int], float] = lambda index: 0.5
     init_std: Callable[[int], float] = lambda index: 0.07
     activation: str = "ReLU"
@@ -96,6 +97,7 @@ class Sketch:
             "input_std": 1.0,
             "input_nonfinite": 0.0,
             "input_constant": 0.0,
+            "input_sample_std": 1.0,
             "input_scale_spread": 1.5,
             "input_outlier": 3.0,
             "output_min": -4.0,
@@ -131,7 +133,7 @@ class Sketch:
         history.add(step, "act_linf", site, 3.0)
         history.add(step, "act_sample_std", site, self.varies(index))
         if self.activation == "ReLU":
-            history.add(step, "act_zero", site, 0.5)
+            history.add(step, "act_zero", site, self.zero(index))
             history.add(step, "act_dead", site, self.dead(index))
         else:
             history.add(step, "act_saturated", site, self.saturated(index))

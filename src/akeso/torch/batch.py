@@ -31,6 +31,7 @@ class BatchReader:
         self.target_kind = ""
         self._loss_name = ""
         self._smoothing = 0.0
+        self._ignored = -1
         self._weights: list[float] = []
         self._kind = ("", "")
         self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
@@ -89,6 +90,7 @@ class BatchReader:
         self._loss_name = call.name
         self._kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
+        self._ignored = call.ignore_index
         self._weights = call.class_weight.reshape(-1).tolist() if call.class_weight is not None else []
         for name, value in facts_of(call, given).items():
             known = self._record.history.facts
@@ -158,6 +160,11 @@ class BatchReader:
         if "predicted_most" in plain:
             out["prediction_top_share"] = plain["predicted_most"]
         counts = plain.get("target_counts")
+        if counts is not None and 0 <= self._ignored < len(counts) and sum(counts):
+            out["target_ignored"] = counts[self._ignored] / sum(counts)
+            counts = plain["target_counts"] = [
+                0.0 if label == self._ignored else count for label, count in enumerate(counts)
+            ]
         if counts is not None and sum(counts):
             out["target_top_share"] = max(counts) / sum(counts)
             out["target_classes"] = float(sum(count > 0 for count in counts))

@@ -32,6 +32,7 @@ def input_items(tensor: torch.Tensor) -> Items:
         columns = clean.reshape(len(part), -1)
         spread = columns.std(0)
         items.append(("input_constant", (spread == 0).float().mean()))
+        items.append(("input_between", spread.square().mean()))
         if part.dim() == 2 and part.shape[1] > 1:
             items.append(("input_spreads", spread[:_COLUMNS]))
             items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
@@ -49,6 +50,9 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     out["input_std"] = math.sqrt(max(delivery["input_var"], 0.0))
     if "input_constant" in delivery:
         out["input_constant"] = delivery["input_constant"]
+        size = math.sqrt(max(delivery["input_var"], 0.0) + delivery["input_mean"] ** 2)
+        if size > 0:
+            out["input_sample_std"] = math.sqrt(max(delivery["input_between"], 0.0)) / size
     spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
     if spreads:
         out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]

@@ -288,6 +288,8 @@ class TargetAccount:
         if not self._rows:
             return None
         means = [s / self._rows for s in self._sum]
+        if loss == "cross_entropy":
+            return _soft_entropy(means, smoothing, weights)
         if loss in _PROBABILITY_LOSSES:
             if any(mean < 0 or mean > 1 for mean in means):
                 return None
@@ -323,6 +325,18 @@ def _around_the_middle(loss: str, values: Sequence[float], bend: float) -> float
 def _bent(gap: float, bend: float) -> float:
     """The distance itself, and below ``bend`` its square: what ``smooth_l1_loss`` gives."""
     return 0.5 * gap * gap / bend if gap < bend else gap - 0.5 * bend
+
+
+def _soft_entropy(means: Sequence[float], smoothing: float, weights: Sequence[float]) -> float | None:
+    """What the best constant answer loses against rows of class probabilities with these means."""
+    if min(means) < 0 or abs(sum(means) - 1.0) > 1e-3:
+        return None  # more than one row to a sample, or no probabilities
+    heavy = weights if len(weights) == len(means) else [1.0] * len(means)
+    parts = [
+        weight * ((1 - smoothing) * mean + smoothing / len(means))
+        for weight, mean in zip(heavy, means, strict=True)
+    ]
+    return -sum(part * math.log(part / sum(parts)) for part in parts if part > 0)
 
 
 def _entropy(share: float, weight: float = 1.0) -> float:
