@@ -97,7 +97,7 @@ def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(
     y = torch.randn(512, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
     model = nn.Linear(4, columns)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    with akeso.watch(model, optimizer) as watch:
+    with akeso.watch(model, optimizer, budget=1.0) as watch:  # every look that can be had
         for _ in range(4):
             for part in y.split(32):
                 optimizer.zero_grad()
