@@ -6,8 +6,8 @@
     python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
     python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/card.tar.gz --share 0.3
 
-The pools kept beside this file were recorded on an H200: ``card`` with full networks, ``swift`` with a third of the
-data and most steps replayed from CUDA graphs (``--size swift``).
+The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: ``card`` with
+``--size card --stepped 8``, ``swift`` with a third of the data (``--size swift``).
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
 the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real, as a
@@ -20,6 +20,7 @@ import argparse
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=None, help="processes that share the device")
     parser.add_argument("--size", choices=["quick", "card", "swift", "full"], default=None)
     parser.add_argument(
+        "--stepped",
+        type=int,
+        default=None,
+        help="on a card: steps of an epoch that are not replayed from a graph",
+    )
+    parser.add_argument(
         "--pool",
         type=Path,
         nargs="+",
@@ -71,6 +78,8 @@ def main() -> int:
     given = parser.parse_args()
     name = given.size or ("quick" if given.quick else "card" if given.device.startswith("cuda") else "full")
     size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
+    if given.stepped is not None:
+        size = replace(size, stepped=given.stepped)
     tasks = [task for task in given.tasks.split(",") if task]
     unknown = [task for task in tasks if task not in TASKS]
     if unknown:

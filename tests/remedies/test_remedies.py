@@ -92,6 +92,10 @@ def test_an_optimizer_with_odd_options_gets_ordinary_ones_before_any_other_rate(
     assert first[0].values == {"to": "SGD", "lr": 0.01, "momentum": 0.9}
     history.facts["optimizers"] = [{"name": "Adam", "lr": 0.01, "eps": 1e-3, "betas": [0.9, 0.99]}]
     assert not chart(history).odd_options
+    history.facts["optimizers"] = [{"name": "Mine", "lr": 0.01, "eps": 1.0}]
+    assert "set-learning-rate" in str(
+        _remedies(history, "learning-rate-too-high")
+    )  # it has no ordinary options
 
 
 def test_a_rate_that_a_schedule_raises_is_held_where_it_is_lowered() -> None:

@@ -18,6 +18,13 @@ USUAL_RATE: Final = {
 }  # fmt: skip
 #: Momentum from which on a step is felt for more than twenty others.
 LONG: Final = 0.95
+#: The same for Adam's first beta, which some set to 0.95 on purpose.
+LONG_BETA: Final = 0.97
+#: Optimizers whose ordinary options are those of their class, by their lower-case names.
+ORDINARY: Final = {
+    "sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "radam": "RAdam", "adamax": "Adamax",
+    "rmsprop": "RMSprop",
+}  # fmt: skip
 #: A divisor of steps that is no safeguard any more: Adam's is 1e-8, some like 1e-3.
 LARGE_EPS: Final = 1e-2
 SQUASHING: Final = frozenset(
@@ -52,9 +59,7 @@ class Chart:
     weights_off: bool  # some initial weights are far too small, far too large or all alike
     weights_large: bool
     input_scale: float
-    odd_inputs: (
-        bool  # inputs vary hardly or hugely, lie far off zero, or reach far beyond where most of them lie
-    )
+    odd_inputs: bool  # they vary hardly or hugely, lie far off zero, or some reach far beyond the others
     target_scale: float
     steps: int
     planned: int
@@ -170,12 +175,17 @@ def _peak_rate(history: History, set_to: float) -> float:
 
 
 def _odd(optimizer: dict[str, Any]) -> bool:
-    """Whether steps are averaged over hundreds of others, or divided by a constant instead of their size."""
+    """Whether steps are averaged over dozens of others, or divided by a constant instead of their size.
+
+    Only of optimizers whose ordinary options are known: where they cannot be set right, rates have to do.
+    """
+    if str(optimizer.get("name", "")).lower() not in ORDINARY:
+        return False
     betas = optimizer.get("betas")
     first = _number(betas[0], 0.9) if isinstance(betas, list | tuple) and betas else 0.9
     return (
         _number(optimizer.get("momentum"), 0.0) > LONG
-        or first > LONG + 0.02
+        or first > LONG_BETA
         or _number(optimizer.get("eps"), 0.0) > LARGE_EPS
     )
 

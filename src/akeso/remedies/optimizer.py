@@ -8,15 +8,10 @@ from typing import Any
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
-from akeso.remedies.chart import USUAL_RATE, Chart, chart
+from akeso.remedies.chart import ORDINARY, USUAL_RATE, Chart, chart
 from akeso.remedies.edit import Edit, Prescription
 from akeso.remedies.rate import steady
 
-#: Optimizers whose ordinary options are those of their class.
-_NAMES = {
-    "sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "nadam": "NAdam", "radam": "RAdam", "adamax": "Adamax",
-    "rmsprop": "RMSprop",
-}  # fmt: skip
 #: Times the ordinary rate beyond which the rate is not kept.
 _TOP = 10
 #: Optimizer steps that are few for a whole training.
@@ -45,7 +40,7 @@ class SubstituteOptimizer(Remedy):
 class OrdinaryOptions(Remedy):
     """The same optimizer with its ordinary options, where momentum, betas or epsilon are far from them.
 
-    Steps that go on for hundreds of others, or that are divided by a constant instead of their own size: no rate
+    Steps that go on for dozens of others, or that are divided by a constant instead of their own size: no rate
     makes up for that.
     """
 
@@ -53,12 +48,12 @@ class OrdinaryOptions(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        if not facts.odd_options or facts.lr <= 0 or facts.optimizer not in _NAMES:
+        if not facts.odd_options or facts.lr <= 0:
             return
         for rate in dict.fromkeys((facts.lr, _ordinary_rate(facts))):
             if rate <= _TOP * _ordinary_rate(facts):
                 momentum = {"momentum": 0.9} if facts.momentum > 0 else {}
-                yield Prescription([use(_NAMES[facts.optimizer], float(f"{rate:.3g}"), **momentum)])
+                yield Prescription([use(ORDINARY[facts.optimizer], float(f"{rate:.3g}"), **momentum)])
 
 
 def _ordinary_rate(facts: Chart) -> float:
