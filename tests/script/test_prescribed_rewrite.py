@@ -159,6 +159,19 @@ def test_a_line_that_makes_other_things_beside_the_optimizer(tmp_path):
     ]
 
 
+def test_a_schedule_that_sets_the_rate_when_it_is_made_does_not_keep_it(tmp_path):
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)\n"
+    source = SCRIPT.replace(
+        made, f"{made}cycle = torch.optim.lr_scheduler.CyclicLR(optimizer, 0.05, 5.0, cycle_momentum=False)\n"
+    ).replace("    optimizer.step()\n", "    optimizer.step()\n    cycle.step()\n")
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], [], {})
+    cure = Prescription([edit("hold-learning-rate"), edit("set-learning-rate", to=0.01)])
+    change = rewrite(tmp_path / "train.py", cure, clues)
+    assert 'for group in optimizer.param_groups: group["lr"] = 0.01' in lines(change.diff, "+")
+    assert lines(change.diff, "-")[-1] == "cycle.step()"
+
+
 def test_a_schedule_is_no_longer_advanced(tmp_path):
     made = "optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)\n"
     source = SCRIPT.replace(

@@ -20,6 +20,10 @@ _MODULE = {
 }  # fmt: skip
 
 
+#: Schedules under which a training does not begin at the optimizer's own rate.
+_MOVING = {"CyclicLR", "OneCycleLR", "LambdaLR", "LinearLR", "ConstantLR", "SequentialLR", "ChainedScheduler"}
+
+
 def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
     """The calls that make optimizers; where a line makes other things too, the one that looks like it."""
     known = {str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()}
@@ -122,8 +126,8 @@ def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | No
     return None
 
 
-def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """The schedule no longer advanced."""
+def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
+    """The schedule no longer advanced, and what it did to the rate when it was made undone."""
     steps = [
         call
         for call in draft.calls({"step"})
@@ -142,7 +146,22 @@ def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) 
         if isinstance(statement, ast.Expr) and statement.value is call:
             draft.replace(statement, "pass  # the learning rate stays where it is")
             done = True
-    return None if done else "keep the learning rate where it starts: take the schedule out"
+    if not done:
+        return "keep the learning rate where it starts: take the schedule out"
+    _undo_made(draft, cure)
+    return None
+
+
+def _undo_made(draft: Draft, cure: Prescription) -> None:
+    """Schedules that cycle or warm up set the rate as soon as they are made."""
+    wanted = [float(edit.values["to"]) for edit in cure.of("set-learning-rate") if "to" in edit.values]
+    wanted += [float(edit.values["lr"]) for edit in cure.of("substitute-optimizer") if "lr" in edit.values]
+    rate = f"{wanted[0]:g}" if wanted else 'group["initial_lr"]'
+    places = {id(found): (found, call) for call in draft.calls(_MOVING) if (found := draft.statement(call))}
+    for statement, call in places.values():
+        if call.args:
+            name = draft.text(call.args[0])
+            draft.add_after(statement, f'for group in {name}.param_groups: group["lr"] = {rate}')
 
 
 def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
