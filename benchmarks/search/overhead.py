@@ -1,6 +1,8 @@
 """What watching a trial costs, measured: two copies of each trial, one watched, an epoch of each in turn.
 
-Several processes share the device, as the trials of a search do: both copies meet the same crowd.
+Several processes share the device, as the trials of a search do: both copies meet the same crowd. What a process
+pays once, when it watches for the first time (modules to import, kernels to load), is told apart: a worker of a
+search trains many trials.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def pair(task_name: str, number: int, size: Size, device: str) -> dict[str, Any]
     spent = {"plain": 0.0, "watched": 0.0}
     begun = time.perf_counter()
     watch = akeso.watch(
-        watched.model, watched.optimizer, run=None, planned_steps=per_epoch * size.epochs,
+        watched.model, watched.optimizer, run=None, planned_steps=per_epoch * size.epochs, frugal=True,
         on_finding=lambda diagnosis: None,
     )  # fmt: skip
     watch.pause()
@@ -54,6 +56,30 @@ def pair(task_name: str, number: int, size: Size, device: str) -> dict[str, Any]
     return {"task": task_name, "number": number, **spent, "own": own, "steps": per_epoch * size.epochs}
 
 
+def first_watch(task_name: str, number: int, size: Size, device: str) -> float:
+    """Seconds that the first epoch of a process takes longer when it is watched; a plain one goes before it."""
+    import akeso
+
+    task = TASKS[task_name]
+    params = draw(task.space, np.random.default_rng([number, len(task_name)]))
+    training = Training(task, params, size, device, seed=number)
+    moments = []
+    for watched in (False, False, True):
+        begun = time.perf_counter()
+        watch = (
+            akeso.watch(training.model, training.optimizer, frugal=True, on_finding=lambda diagnosis: None)
+            if watched
+            else None
+        )
+        training.epoch()
+        training.value()
+        if watch is not None:
+            watch.diagnoses  # noqa: B018 (the detectors are imported where they are first asked)
+            watch.close()
+        moments.append(time.perf_counter() - begun)
+    return moments[2] - moments[1]
+
+
 def _work(
     task: str, index: int, step: int, size: Size, device: str, out: str, until: float, line: Any
 ) -> None:
@@ -61,11 +87,13 @@ def _work(
 
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
-    number, longest = index, 0.0
+    number, longest, first = index, 0.0, None
     while time.time() + longest < until:
         begun = time.time()
         try:
-            found = pair(task, number, size, device)
+            if first is None:
+                first = first_watch(task, number, size, device)
+            found = pair(task, number, size, device) | {"first": first}
         except Exception as error:
             found = {"task": task, "number": number, "error": f"{type(error).__name__}: {error}"[:200]}
         with line, (Path(out) / FILE).open("a") as file:
@@ -134,3 +162,6 @@ def show(pairs: list[dict[str, Any]]) -> None:
             f"twice, an epoch of each copy in turn; own account {own:.2%}",
             flush=True,
         )
+    firsts = [found["first"] for found in pairs if "first" in found]
+    if firsts:
+        print(f"the first watch of a process takes {np.median(firsts):.2f} s more (median)", flush=True)

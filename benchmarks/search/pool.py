@@ -50,6 +50,7 @@ def record_trial(
         training.optimizer,
         run=recorder.journal(number) if keep else None,
         planned_steps=per_epoch * size.epochs,
+        frugal=True,  # as akeso.search watches
         on_finding=lambda diagnosis: told.append((watch.steps, diagnosis)),
     )
     try:

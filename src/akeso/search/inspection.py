@@ -60,6 +60,7 @@ class Inspection:
             profile=self._profile.detectors,
             planned_steps=self._planned,
             statistics=self._profile.detectors == "bttackler",
+            frugal=self._profile.detectors == "akeso",
             on_finding=self._found,
         )
         enter = getattr(self._watch, "__enter__", None)

@@ -10,7 +10,8 @@ class Cadence:
     """Decides which steps are sampled and keeps the account of what watching costs.
 
     A look at every doubling of the step is free: a short run is seen too, and a long one hardly notices. Those
-    in between must be paid from ``budget``, the share of the training time that watching may take.
+    in between must be paid from ``budget``, the share of the training time that watching may take. A ``frugal``
+    cadence gives half as many away, for those who train many short runs and know what the others came to.
     """
 
     #: Seconds that may go into looking before the budget has had time to grow; nobody notices them.
@@ -22,8 +23,11 @@ class Cadence:
     #: However far the budget is away, a run is looked after now and then.
     LONGEST = 56
 
-    def __init__(self, budget: float, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, budget: float, clock: Callable[[], float] = time.perf_counter, *, frugal: bool = False
+    ) -> None:
         self.budget = budget
+        self.growth, self._gifts = (4, 1) if frugal else (2, 4)
         self._clock = clock
         self._began = clock()
         self._next = 0
@@ -80,7 +84,7 @@ class Cadence:
         self._cost = seconds if self.samples == 1 else 0.7 * self._cost + 0.3 * seconds
         self._next = step + min(1 + step // 4, self.DENSEST)
         if step >= self._free:
-            self._free = 2 * step + (step < 4)
+            self._free = self.growth * step + (step < 4)
         self.spend(seconds)
 
     def spend(self, seconds: float) -> None:
@@ -90,7 +94,7 @@ class Cadence:
     def stir(self, step: int) -> None:
         """Something moved at ``step``: look at the next few steps closely, but not for ever."""
         if step > self._burst_until and (
-            self._bursts < 4 or self.spent <= self.SHARE * self.budget * self.elapsed
+            self._bursts < self._gifts or self.spent <= self.SHARE * self.budget * self.elapsed
         ):
             self._bursts += 1
             self._burst_until = step + 2

@@ -24,9 +24,11 @@ class LiveVerdict:
         on_finding: Callable[[Diagnosis], None],
         cadence: Cadence,
         eager: bool = False,
+        frugal: bool = False,
     ) -> None:
         self._history, self._profile, self._tell = history, profile, on_finding
         self._cadence, self._share = cadence, _EAGER if eager else _SHARE
+        self._apart = 1.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
         self._spent = self._cost = 0.0
         self._next = 16
         self._told: set[str] = set()
@@ -44,7 +46,7 @@ class LiveVerdict:
             return
         if self._next and not self._cadence.affords(self._spent + self._cost, self._share):
             return
-        self._next = step + max(8, step // 8)
+        self._next = step + max(8, int(self._apart * step))
         from akeso.examination import examine  # with all detectors: where they are wanted
 
         began = time.perf_counter()

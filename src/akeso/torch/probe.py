@@ -64,10 +64,11 @@ class Probe(Listener):
         journal: JournalWriter | None,
         on_finding: Callable[[Diagnosis], None] | None,
         eager: bool,
+        frugal: bool,
         say: Callable[[str], None],
     ) -> None:
         self.history = History(planned_steps=planned_steps)
-        self.cadence = Cadence(budget)
+        self.cadence = Cadence(budget, frugal=frugal)
         self.step = 0
         self._names = Names()
         self._adopt = adopt
@@ -101,7 +102,9 @@ class Probe(Listener):
         self._pace = Pace()
         self._loose = LooseEnds(self._record, self._names)
         self._live = (
-            LiveVerdict(self.history, profile, on_finding, self.cadence, eager) if on_finding else None
+            LiveVerdict(self.history, profile, on_finding, self.cadence, eager, frugal)
+            if on_finding
+            else None
         )
         self._members = Members(
             self._record,

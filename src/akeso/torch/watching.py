@@ -140,6 +140,7 @@ def watch(
     statistics: bool = False,
     on_finding: Callable[[Diagnosis], None] | None = None,
     eager: bool = False,
+    frugal: bool = False,
     say: Callable[[str], None] | None = None,
     rank: int = 0,
 ) -> Watch:
@@ -155,6 +156,7 @@ def watch(
         statistics: Also record BTTackler's ten statistics of every gradient and weight.
         on_finding: Called once per problem as soon as it is known.
         eager: Look for findings more often, at a cost of up to 5 % of the time: for runs that are to be stopped.
+        frugal: Give fewer looks away at the beginning of the run, for searches that train many short ones.
         say: Where akeso reports trouble of its own; standard error by default.
         rank: Which of several processes this is.
 
@@ -193,6 +195,7 @@ def watch(
         journal=JournalWriter(Path(run), rank=rank) if run is not None else None,
         on_finding=on_finding,
         eager=eager,
+        frugal=frugal,
         say=say or _to_stderr,
     )
     if any(is_compiled(root) for root in models):
