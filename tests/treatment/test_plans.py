@@ -14,7 +14,7 @@ from torch import nn
 import akeso
 from akeso.errors import BadInput
 from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
-from akeso.treatment.plans.ledger import Ledger
+from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.recipe_program import RecipeProgram
 
 _x, _y = make_circles(600, noise=0.1, factor=0.5, random_state=1)
@@ -159,6 +159,17 @@ def test_a_cure_that_is_not_better_is_not_handed_back() -> None:
     assert outcome.prescription == ()
     assert outcome.after == outcome.before == 0.80
     assert any("beyond noise" in tried.verdict for tried in outcome.attempts)
+
+
+def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> None:
+    """Ten trainings that learnt nothing, of 300 held-out samples: the luckiest is ahead of the untreated one."""
+    history = Scripted(0.0, None).source.history
+    history.facts["val_size"] = 300
+    chance = Attempt(Prescription(), 0, 100, 0.01, 0.327, "val_accuracy", True, history, ())
+    lucky = replace(chance, metric=0.377)
+    assert better(lucky, chance)
+    assert not better(lucky, chance, among=10)
+    assert better(replace(chance, metric=0.42), chance, among=10)
 
 
 class Resumable(Scripted):

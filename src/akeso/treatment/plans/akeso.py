@@ -215,13 +215,12 @@ class AkesoPlan(Plan):
         assert untreated is not None
         if not untreated.whole and not untreated.failed:
             untreated = ledger.attempt(Prescription())
-        ahead = [
+        made = [
             attempt
             for attempt in ledger.attempts
-            if attempt.prescription
-            and attempt.metric_name == untreated.metric_name
-            and better(attempt, untreated)
+            if attempt.prescription and attempt.metric_name == untreated.metric_name
         ]
+        ahead = [attempt for attempt in made if better(attempt, untreated, among=len(made))]
         if ahead:
             ledger.notes.append("the budget did not reach to the end of this training")
             return ledger.close(max(ahead, key=lambda attempt: attempt.score), "improved")
@@ -334,6 +333,6 @@ def _interrupted(ledger: Ledger) -> Outcome:
         raise KeyboardInterrupt
     first = ledger.untreated or usable[0]
     best = max(usable, key=lambda attempt: attempt.score)
-    if best.prescription and better(best, first):
+    if best.prescription and better(best, first, among=len(usable) - 1):
         return ledger.close(best, "improved", interrupted=True)
     return ledger.close(first, "failed", interrupted=True)

@@ -98,4 +98,5 @@ def _best(ledger: Ledger) -> Outcome:
     untreated = ledger.untreated
     assert untreated is not None
     best = max(usable, key=lambda attempt: attempt.score, default=untreated)
-    return ledger.close(best, "improved" if best.prescription and better(best, untreated) else "failed")
+    ahead = best.prescription and better(best, untreated, among=len(usable) - 1)
+    return ledger.close(best, "improved" if ahead else "failed")

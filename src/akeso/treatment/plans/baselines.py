@@ -33,8 +33,9 @@ class _Draws(Plan):
                 raise
         first = ledger.untreated
         assert first is not None
-        best = max((one for one in ledger.attempts if one.whole), key=lambda one: one.score, default=first)
-        if best is first or not better(best, first):
+        whole = [one for one in ledger.attempts if one.whole]
+        best = max(whole, key=lambda one: one.score, default=first)
+        if best is first or not better(best, first, among=len(whole) - 1):
             return ledger.close(first, "failed")
         return ledger.close(best, "improved" if serious(best) else "repaired")
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 from akeso.remedies.candidates import treatable
@@ -13,6 +14,9 @@ from akeso.treatment.outcome import Cost, Outcome, Status, Tried
 from akeso.treatment.plans._base import Wishes
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program
+
+#: How often luck alone may put a model ahead of the untreated one.
+_LUCK = 0.05
 
 
 class Ledger:
@@ -146,14 +150,25 @@ def margin(attempt: Attempt) -> float:
     if "accuracy" in attempt.metric_name or attempt.metric_name.endswith("f1"):
         share = min(max(value, 0.02), 0.98)
         samples = float(attempt.history.facts.get("val_size") or 500)
-        return max(1.64 * math.sqrt(share * (1 - share) / max(samples, 20.0)), min(jitter, 0.05))
+        return max(
+            NormalDist().inv_cdf(1 - _LUCK) * math.sqrt(share * (1 - share) / max(samples, 20.0)),
+            min(jitter, 0.05),
+        )
     if attempt.metric_name.endswith("r2"):
         return max(0.02, min(jitter, 0.1))
     return max(0.02 * abs(value), min(jitter, 0.1 * abs(value)))
 
 
-def better(new: Attempt, old: Attempt) -> bool:
-    """Whether an attempt beats another beyond noise."""
+def better(new: Attempt, old: Attempt, among: int = 1) -> bool:
+    """Whether an attempt beats another beyond noise; ``among`` how many it is the best of, by its metric alone.
+
+    The best of many is ahead by luck more often than one is: the margin grows so that it is as seldom.
+    """
     if new.failed or new.metric is None:
         return False
-    return new.score > old.score + margin(old)
+    return new.score > old.score + margin(old) * _beyond_luck(max(among, 1)) / _beyond_luck(1)
+
+
+def _beyond_luck(draws: int) -> float:
+    """How many deviations the best of so many draws exceeds by luck as seldom as is allowed."""
+    return NormalDist().inv_cdf(1 - _LUCK / draws)
