@@ -201,3 +201,50 @@ def test_autotrainer_doubles_batches_and_clips_to_ten() -> None:
     assert sizes == [32, 64, 128, 256]
     assert solution("S3", "exploding-gradient", history)[0][0].values == {"kind": "value", "limit": 10.0}
     assert [dose[0].values["to"] for dose in solution("S6", "slow-convergence", history)] == [0.001, 0.01]
+
+
+def test_clipping_that_takes_nearly_everything_is_loosened_first() -> None:
+    def first(norm: float, limit: float, optimizer: str = "SGD") -> str:
+        history = _history(optimizer=optimizer, lr=0.1)
+        for step in range(5):
+            history.add(step, "grad_norm_raw", "", norm)
+            history.add(step, "clip_limit", "", limit)
+        return _remedies(history, "slow-convergence")[0][0]
+
+    assert first(0.5, 1e-4) == "loosen-clipping"
+    assert first(0.5, 0.1) != "loosen-clipping"  # ordinary clipping
+    assert first(100.0, 1.0) != "loosen-clipping"  # tight against wild gradients, as many clip on purpose
+    assert first(0.5, 1e-4, "Adam") != "loosen-clipping"  # whose steps are as long whatever is clipped
+
+
+def test_batches_of_one_class_each_are_shuffled() -> None:
+    sorted_ = Diagnosis("abnormal-data", "error", 0.9, "", 0, {"target_top_share": 1.0}, (), (), "")
+    assert str(candidates(_history(), [sorted_])[0].prescription[0].remedy) == "shuffle-data"
+    assert "shuffle-data" not in str(_remedies(_history(), "abnormal-data"))
+
+
+def test_a_softmax_over_one_unit_becomes_a_sigmoid() -> None:
+    history = _history(task="binary", loss="binary_cross_entropy", classes=1)
+    history.facts["output_activation"] = "softmax"
+    first = candidates(history, [_found("improper-output-activation")])[0].prescription
+    assert first[0].values == {"from": "Softmax", "to": "Sigmoid"}
+
+
+def test_a_warm_up_longer_than_the_training_is_taken_off() -> None:
+    history = _history(optimizer="AdamW", lr=3e-8)
+    history.planned_steps = 400
+    for step in range(0, 80, 8):
+        history.add(step, "lr", "0", 3e-3 * (step + 1) / 100_000)
+    assert chart(history).rate_creeps
+    assert _remedies(history, "learning-rate-too-low")[0] == ["hold-learning-rate"]
+    usual = _history(optimizer="AdamW", lr=3e-4)
+    usual.planned_steps = 400
+    for step in range(0, 16, 2):
+        usual.add(step, "lr", "0", 3e-3 * (step + 1) / 40)
+    assert not chart(usual).rate_creeps
+
+
+def test_functions_are_guarded_where_nothing_had_grown() -> None:
+    assert ["guard-functions"] in _remedies(_history(), "non-finite")
+    grown = [_found("exploding-gradient"), _found("non-finite")]
+    assert "guard-functions" not in str([c.prescription for c in candidates(_history(), grown)])

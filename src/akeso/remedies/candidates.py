@@ -11,10 +11,10 @@ from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.activation import SubstituteActivation, SubstituteGrowing
 from akeso.remedies.chart import chart
-from akeso.remedies.data import ScaleInputs
+from akeso.remedies.data import ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
-from akeso.remedies.loop import Mode, RollBack, TrainEverything, ZeroGrad
+from akeso.remedies.loop import GuardFunctions, Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import (
     Broadcast,
@@ -36,6 +36,7 @@ from akeso.remedies.rate import (
     EitherRate,
     FindRate,
     HoldRate,
+    LoosenClipping,
     LowerRate,
     RaiseFurther,
     RaiseLow,
@@ -52,7 +53,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(),),
     "improper-loss": (LossAndOutput(), MeanReduction()),
-    "abnormal-data": (ScaleInputs(), RobustLoss(), TargetUnits()),
+    "abnormal-data": (Shuffle(), ScaleInputs(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),
     "learning-rate-too-high": (
@@ -83,6 +84,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "saturated-activation": (SubstituteActivation(), Reinitialise(), InsertNormalisation(), ScaleInputs()),
     "vanishing-gradient": (
+        LoosenClipping(),
         AddResidual(VERY_DEEP),
         SubstituteActivation(),
         InsertNormalisation(),
@@ -91,6 +93,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "class-imbalance": (Imbalance(),),
     "learning-rate-too-low": (
+        LoosenClipping(),
         OrdinaryOptions(),
         HoldRate(),
         RaiseRate(),
@@ -102,6 +105,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         SubstituteGrowing(),
         RobustLoss(),
         LowerRate(),
+        GuardFunctions(),
         ClipGradient(),
         Reinitialise(),
         ScaleInputs(),
@@ -118,6 +122,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
+        LoosenClipping(),
         OrdinaryOptions(),
         SmallerBatches(few=True),
         HoldRate(),

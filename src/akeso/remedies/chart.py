@@ -64,8 +64,12 @@ class Chart:
     steps: int
     planned: int
     clipped: float  # the norm or value the program clips to, 0 when it does not
+    clip_takes: float  # by how much the usual gradient is shortened by that; 1 when it is not
     rate_falls: bool  # a schedule brings the rate down to next to nothing long before the end
     rate_rises: bool  # a schedule brings it far above where it starts
+    rate_creeps: (
+        bool  # one raises it so slowly that it will be far below the usual rate when the training ends
+    )
     wild_targets: bool  # a few targets lie an order of magnitude beyond what most batches hold
 
     @property
@@ -108,8 +112,10 @@ def chart(history: History) -> Chart:
         steps=history.steps,
         planned=history.planned_steps or max(history.steps, 1),
         clipped=_clip(history),
+        clip_takes=_clip_takes(history),
         rate_falls=_rate_falls(history),
         rate_rises=_rate_rises(history),
+        rate_creeps=_rate_creeps(history, USUAL_RATE.get(str(optimizer.get("name", "")).lower(), 1e-3)),
         wild_targets=_wild(history),
     )
 
@@ -154,6 +160,11 @@ def _clip(history: History) -> float:
     return float(values[-1]) if len(values) else 0.0
 
 
+def _clip_takes(history: History) -> float:
+    limit, norms = _clip(history), history.series("grad_norm_raw").finite().values
+    return max(1.0, float(np.median(norms)) / limit) if limit > 0 and len(norms) else 1.0
+
+
 def _rate_falls(history: History) -> bool:
     rates = history.series("lr", "0").finite()
     planned = history.planned_steps or history.steps
@@ -167,6 +178,17 @@ def _rate_falls(history: History) -> bool:
 def _rate_rises(history: History) -> bool:
     rates = history.series("lr", "0").finite().values
     return bool(len(rates)) and float(np.max(rates)) > 3 * float(rates[0]) > 0
+
+
+def _rate_creeps(history: History, usual: float) -> bool:
+    rates = history.series("lr", "0").finite()
+    if len(rates.values) < 3 or not _rate_rises(history):
+        return False
+    planned = max(history.planned_steps or history.steps, 1)
+    pace = (float(rates.values[-1]) - float(rates.values[0])) / max(
+        1.0, float(rates.steps[-1] - rates.steps[0])
+    )
+    return float(rates.values[-1]) + pace * max(0.0, planned - float(rates.steps[-1])) < usual / 10
 
 
 def _peak_rate(history: History, set_to: float) -> float:

@@ -17,6 +17,18 @@ def scale_inputs() -> Edit:
     return Edit("scale-inputs", "", {"kind": "standard", "nan": "impute", "outliers": "clip"})
 
 
+class Shuffle(Remedy):
+    """Batches drawn at random, where they were seen to hold one class each."""
+
+    name = "shuffle-data"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(
+            found.problem == "abnormal-data" and "target_top_share" in found.evidence for found in diagnoses
+        ):
+            yield Prescription([Edit("shuffle-data")])
+
+
 class ScaleInputs(Remedy):
     """Missing values imputed, outliers pulled in, features scaled; targets too where they need it."""
 

@@ -21,6 +21,9 @@ from akeso.errors import BadInput
 #: add-to-optimizer        where: a parameter, or "all"
 #: set-mode                ``to``: "train" while training, "eval" while evaluating ("by-phase")
 #: clip-gradient           ``kind``: "norm" or "value"; ``limit``
+#: loosen-clipping         ``to``: the least norm or value that the program's own clipping leaves
+#: guard-functions         none: roots, logarithms and powers are kept off the values where their slope is infinite
+#: shuffle-data            none
 #: set-learning-rate       ``to``, or ``factor``
 #: find-learning-rate      ``low``, ``high``, ``steps``: a range test, then the rate it suggests
 #: warm-up                 ``steps``
@@ -49,6 +52,9 @@ REMEDIES: Mapping[str, str] = {
     "add-to-optimizer": "missing parameters handed to the optimizer",
     "set-mode": "training mode while training, evaluation mode while evaluating",
     "clip-gradient": "gradient clipping",
+    "loosen-clipping": "gradients clipped less tightly",
+    "guard-functions": "roots and logarithms kept off values where their slope is infinite",
+    "shuffle-data": "training data shuffled",
     "set-learning-rate": "another learning rate",
     "find-learning-rate": "a learning rate found by a range test",
     "warm-up": "learning-rate warm-up",

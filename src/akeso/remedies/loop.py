@@ -46,6 +46,21 @@ class TrainEverything(Remedy):
             yield Prescription([free, add])
 
 
+class GuardFunctions(Remedy):
+    """Roots, logarithms and powers kept off zero, where their slope is infinite: for gradients broken from the start.
+
+    What first grew and then overflowed is not of this kind.
+    """
+
+    name = "guard-functions"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.problem == "exploding-gradient" for found in diagnoses):
+            return
+        if any(found.problem == "non-finite" for found in diagnoses):
+            yield Prescription([Edit("guard-functions")])
+
+
 class RollBack(Remedy):
     """Back to before a spike of the loss, past the batches that brought it, at half the rate."""
 

@@ -58,6 +58,11 @@ class LossAndOutput(Remedy):
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
         classes = int(history.facts.get("classes") or 1)
+        if facts.output in ("softmax", "logsoftmax") and facts.loss == "binary_cross_entropy" and classes < 2:
+            # Over a single unit it says the same of everything; what the loss wants there is a sigmoid.
+            yield Prescription(
+                [Edit("substitute-activation", "output", {"from": _CLASSES[facts.output], "to": "Sigmoid"})]
+            )
         fits = facts.loss == loss_for(facts, classes)
         bare = facts.output in ("none", "unknown", "")
         if not bare:

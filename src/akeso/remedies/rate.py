@@ -16,6 +16,8 @@ _NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"
 _TOP = 10
 #: Times below the usual rate at which a rate is more likely too low than too high, whatever else is found.
 _FAR = 5
+#: How many times too long the usual gradient is for a clipping that holds a training up.
+_TIGHT = 30
 
 
 def set_rate(to: float) -> Edit:
@@ -24,8 +26,8 @@ def set_rate(to: float) -> Edit:
 
 
 def hold(facts: Chart) -> list[Edit]:
-    """The edit that keeps schedules from lowering the rate, where one does so long before the end."""
-    return [Edit("hold-learning-rate")] if facts.rate_falls else []
+    """The edit that takes a schedule off, where it lowers the rate long before the end or hardly ever raises it."""
+    return [Edit("hold-learning-rate")] if facts.rate_falls or facts.rate_creeps else []
 
 
 def steady(facts: Chart) -> list[Edit]:
@@ -34,7 +36,7 @@ def steady(facts: Chart) -> list[Edit]:
 
 
 class HoldRate(Remedy):
-    """The rate left where it starts, where a schedule brings it down to nothing long before the end."""
+    """The rate as the optimizer was given it, where a schedule leaves nothing of it for most of the training."""
 
     name = "hold-learning-rate"
 
@@ -139,6 +141,17 @@ class WarmUp(Remedy):
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         steps = max(10, chart(history).planned // 20)
         yield Prescription([Edit("warm-up", "", {"steps": steps})])
+
+
+class LoosenClipping(Remedy):
+    """Clipping at a norm of one, where it takes nearly all of every gradient and steps are as long as those are."""
+
+    name = "loosen-clipping"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if facts.clip_takes > _TIGHT and facts.clipped < 1.0 and facts.optimizer not in _NORMALISING:
+            yield Prescription([Edit("loosen-clipping", "", {"to": 1.0})])
 
 
 def clip(facts: Chart) -> Edit:

@@ -111,6 +111,33 @@ def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     return None if steps else f"clip gradients before the step: {line}"
 
 
+def loosen_clipping(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another limit where the script clips."""
+    limit, done = _number(float(edit.values["to"])), False
+    for call in draft.calls({"clip_grad_norm_", "clip_grad_value_"}):
+        name = "max_norm" if name_of(call) == "clip_grad_norm_" else "clip_value"
+        draft.set_argument(call, name, limit, 1)
+        done = True
+    return None if done else f"clip gradients at {limit} instead of so tightly"
+
+
+def guard_functions(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: which of them met the edge is the user's to see."""
+    return (
+        "keep roots, logarithms and fractional powers off zero, where their slope is infinite: "
+        "torch.sqrt(x.clamp(min=1e-12)), torch.log(p.clamp(min=1e-12))"
+    )
+
+
+def shuffle_data(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The first loader shuffled."""
+    for place in clues.places.get("loader", ()):
+        for call in draft.calls({"DataLoader"}, int(place["line"])):
+            draft.set_argument(call, "shuffle", "True", 2)
+            return None
+    return "shuffle the training data: DataLoader(..., shuffle=True)"
+
+
 def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """A linear warm-up, stepped with the optimizer."""
     steps = int(edit.values.get("steps", 100))

@@ -43,6 +43,7 @@ class Assembly:
     restore: Callable[[Tensor], Tensor] | None = None
     scaler: InputScaler | None = None
     clip: tuple[str, float] | None = None
+    guarded: bool = False
     warm_up: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     refused: list[tuple[Edit, str]] = field(default_factory=list)
@@ -298,6 +299,9 @@ def _make_optimizer(
     def clip(edit: Edit) -> None:
         built.clip = (str(edit.values.get("kind", "norm")), float(edit.values["limit"]))
 
+    def guard(edit: Edit) -> None:
+        built.guarded = True
+
     def warm_up(edit: Edit) -> None:
         built.warm_up = int(edit.values["steps"])
 
@@ -306,14 +310,18 @@ def _make_optimizer(
     _each(built, prescription, "set-weight-decay", decay)
     _each(built, prescription, "add-to-optimizer", add)
     _each(built, prescription, "clip-gradient", clip)
+    _each(built, prescription, "guard-functions", guard)
     _each(built, prescription, "warm-up", warm_up)
 
     def hold(edit: Edit) -> str:
         if recipe.scheduler is None:
             raise Refused("the recipe has no schedule")
         built.scheduler = None
+        for group, rate in zip(built.optimizer.param_groups, given, strict=True):
+            group["lr"] = rate  # some schedules change it as soon as they are made
         return "no schedule"
 
+    given = [group["lr"] for group in built.optimizer.param_groups]
     built.scheduler = recipe.scheduler(built.optimizer) if recipe.scheduler is not None else None
     _each(built, prescription, "hold-learning-rate", hold)
 
@@ -333,6 +341,7 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "set-weight-decay",
     "add-to-optimizer",
     "clip-gradient",
+    "guard-functions",
     "warm-up",
     "hold-learning-rate",
     "roll-back",

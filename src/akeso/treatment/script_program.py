@@ -108,7 +108,7 @@ class ScriptProgram(Program):
         places = self.untreated.ledger.get("places", {}) if self.untreated is not None else None
         if places is None:
             return None
-        if edit.remedy == "set-batch-size" and "loader" not in places:
+        if edit.remedy in ("set-batch-size", "shuffle-data") and "loader" not in places:
             return "the script makes its batches without a DataLoader"
         by_loss = (
             "substitute-loss",

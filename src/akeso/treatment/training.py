@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
+from akeso.torch.guards import Guard
 from akeso.torch.surgery.optimizers import clip, scale_rates
 from akeso.treatment.assembly import Assembly, assemble, moved
 from akeso.treatment.metrics import chance
@@ -175,7 +177,8 @@ class Training:
         built = self.built
         built.model.train()
         built.optimizer.zero_grad()
-        loss = built.loss(built.model(*inputs), target)
+        with Guard() if built.guarded else nullcontext():
+            loss = built.loss(built.model(*inputs), target)
         loss.backward()
         if built.clip is not None:
             clip((p for group in built.optimizer.param_groups for p in group["params"]), *built.clip)

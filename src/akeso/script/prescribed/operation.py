@@ -285,6 +285,8 @@ class Operation:
         if self.ledger.prescription:
             stack.enter_context(patched(torch, "compile", _uncompiled))
             stack.enter_context(patched(nn.Module, "compile", lambda *_, **__: None))
+        for part in self._parts:
+            stack.enter_context(part.in_force())
         stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         stack.callback(register_optimizer_step_post_hook(self._after_step).remove)
         for name in LOSSES:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
@@ -31,6 +32,11 @@ class Part:
     def handlers(self) -> dict[str, Handler]:
         """Functions of torch, by name, whose calls this part takes over."""
         return {}
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Entered while the operation is."""
+        yield
 
     def on_model(self, model: nn.Module, case: Case) -> None:
         """A model is about to make its first forward pass, with the example in ``case``."""

@@ -139,6 +139,11 @@ class AkesoPlan(Plan):
             return ranked
         further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
         further.sort(key=lambda attempt: rank(attempt, untreated))
+        if (
+            _is_base(further[1].prescription, further[0].prescription)
+            and further[1].score >= further[0].score
+        ):
+            further.reverse()  # a higher rate is ahead at first: one that is overtaken already falls further behind
         for attempt in ranked[2:]:
             ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
         return further + ranked[2:]
@@ -164,9 +169,11 @@ class AkesoPlan(Plan):
                 ledger.judge(current, f"rejected: {reason}")
                 return None
         before = ledger.untreated or untreated
-        if not before.whole and not out_of_reach(before, current):
+        # Ended early, the untreated run may have shown another figure than the one that decides.
+        alike = before.metric_name == current.metric_name or not errors(current)
+        if not before.whole and not (alike and out_of_reach(before, current)):
             if ledger.room < ledger.planned - before.steps:
-                return current if better(current, before) else None
+                return current if alike and better(current, before) else None
             before = ledger.attempt(Prescription())
         if better(current, before):
             return current

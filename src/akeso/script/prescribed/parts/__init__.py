@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.parts.gradients import Gradients
 from akeso.script.prescribed.parts.inputs import Inputs
 from akeso.script.prescribed.parts.loaders import Loaders
 from akeso.script.prescribed.parts.losses import Losses
@@ -15,5 +16,5 @@ from akeso.script.prescribed.parts.updates import Updates
 
 #: What an :class:`~akeso.script.prescribed.operation.Operation` is made of.
 PARTS: tuple[type[Part], ...] = (
-    Modes, Inputs, Optimizers, Models, Outside, Outputs, Losses, Updates, Loaders,
+    Modes, Inputs, Optimizers, Models, Outside, Outputs, Losses, Gradients, Updates, Loaders,
 )  # fmt: skip

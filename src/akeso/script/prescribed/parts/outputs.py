@@ -25,15 +25,25 @@ class Outputs(Part):
         table: dict[str, Handler] = {
             n: self._squashed for n, kind in ACTIVATIONS.items() if kind in PROBABILITIES
         }
-        table.update(dict.fromkeys(VIEWS, self._reshaped))
+        table.update(dict.fromkeys(VIEWS | {"__getitem__"}, self._reshaped))
         return table
 
     def _squashed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = func(*args, **kwargs)
         entered = args[0] if args else kwargs.get("input")
+        twice = getattr(entered, _BEFORE, None)
+        if twice is not None and self._taken_off(twice[0]) and not self.operation.inside_model:
+            # The script turns what its model gives into probabilities itself: it takes the model's output for scores.
+            args = (twice[1], *args[1:])
+            kwargs = {name: value for name, value in kwargs.items() if name != "input"}
+            entered = twice[1]
+        result = func(*args, **kwargs)
         if isinstance(result, Tensor) and isinstance(entered, Tensor) and not func.__name__.endswith("_"):
             setattr(result, _BEFORE, (ACTIVATIONS[func.__name__], entered))
         return result
+
+    def _taken_off(self, activation: str) -> bool:
+        """Whether the prescription takes this function off the output."""
+        return any(by_the_loss(e) and e.values.get("from") == activation for e in self.ledger.prescription)
 
     def _reshaped(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)

@@ -66,11 +66,12 @@ class Updates(Part):
             self.ledger.mark(search)
 
     def _held(self, optimizer: Optimizer) -> list[float]:
-        """The rates to hold: those of the schedule's top, which it may have to warm up to, or the one prescribed."""
-        before = self._highest.get(id(optimizer), self._rates)
+        """The rates to hold: those that a schedule starts from or rises to, or the one prescribed."""
+        given = [group.get("initial_lr", 0.0) for group in optimizer.param_groups]
+        before = self._highest.get(id(optimizer), given)
         top = self._highest[id(optimizer)] = [max(pair) for pair in zip(before, self._rates, strict=False)]
         wanted = self._prescribed()
-        if wanted is None or not top or top[0] <= wanted:
+        if wanted is None or not top or not top[0]:
             return top
         return [rate * wanted / top[0] for rate in top]
 

@@ -1,0 +1,58 @@
+"""What the script itself does to its gradients: clipping too tight, functions that break them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+from akeso.remedies.edit import Edit
+from akeso.script.prescribed.part import Handler, Part
+from akeso.script.prescribed.patching import patched
+from akeso.torch.guards import GUARDED, guarded
+
+_CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
+
+
+class Gradients(Part):
+    """Lets the script's own clipping leave more, and keeps functions off the edge of their range."""
+
+    remedies: ClassVar = {
+        "loosen-clipping": "the script clips no gradients with a function of torch",
+        "guard-functions": "the script calls no root, logarithm or power that a gradient flows through",
+    }
+
+    def handlers(self) -> dict[str, Handler]:
+        """The guarded functions, where they are to be."""
+        return dict.fromkeys(GUARDED, self._guard) if self.ledger.one("guard-functions") is not None else {}
+
+    def _guard(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        edit = self.ledger.one("guard-functions")
+        entered = args[0] if args else kwargs.get("input")
+        if edit is not None and isinstance(entered, torch.Tensor) and entered.requires_grad:
+            self.ledger.mark(edit)
+        return guarded(func, args, kwargs)
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Clipping functions by whatever name the script has them: imported before or after."""
+        edit = self.ledger.one("loosen-clipping")
+        with ExitStack() as stack:
+            if edit is not None:
+                for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
+                    for name, limit in _CLIPPING.items():
+                        clip = functools.partial(self._clip, edit, limit)
+                        stack.enter_context(patched(owner, name, clip))
+            yield
+
+    def _clip(self, edit: Edit, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        least = float(edit.values.get("to", 1.0))
+        if name in kwargs:
+            kwargs[name] = max(float(kwargs[name]), least)
+        elif len(args) > 1:
+            args = (args[0], max(float(args[1]), least), *args[2:])
+        self.ledger.mark(edit)
+        return original(*args, **kwargs)

@@ -1,0 +1,65 @@
+"""Functions whose slope is infinite at the edge of their range, kept off that edge.
+
+The square root of zero is zero, but its slope there is not finite: a distance between equal points, a norm of
+nothing, the logarithm of a probability of zero break the gradient of all weights before them. Kept a hair away from
+the edge the value hardly changes, and whatever lies on the edge passes no gradient on, as a clamp does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+#: How far from the edge: small against anything that is measured, large enough for a slope that is finite.
+_HAIR = 1e-12
+_EDGE = 1.0 - 1e-6
+
+#: Functions of values from zero on, and of values between minus one and one.
+FROM_ZERO = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
+WITHIN_ONE = frozenset({"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"})
+POWERS = frozenset({"pow", "__pow__", "float_power"})
+GUARDED = FROM_ZERO | WITHIN_ONE | POWERS
+
+
+def guarded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call one of these functions with its argument kept off the edge, where a gradient flows through it."""
+    name = getattr(func, "__name__", "")
+    entered = args[0] if args else kwargs.get("input")
+    if not isinstance(entered, Tensor) or not entered.requires_grad or not torch.is_grad_enabled():
+        return func(*args, **kwargs)
+    if name in FROM_ZERO:
+        inside = entered.clamp(min=_HAIR)
+    elif name in WITHIN_ONE:
+        inside = entered.clamp(-_EDGE, _EDGE)
+    else:
+        power = args[1] if len(args) > 1 else kwargs.get("exponent")
+        if not isinstance(power, int | float) or power >= 1 or power == 0:
+            return func(*args, **kwargs)
+        inside = entered.clamp(min=_HAIR)
+    if args:
+        return func(inside, *args[1:], **kwargs)
+    return func(**{**kwargs, "input": inside})
+
+
+class Guard(TorchFunctionMode):
+    """While this is entered, the functions above are guarded; ``used`` says whether any was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") in GUARDED:
+            self.used = True
+            return guarded(func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
