@@ -182,3 +182,18 @@ def test_a_schedule_is_no_longer_advanced(tmp_path):
     change = rewrite(tmp_path / "train.py", Prescription([edit("hold-learning-rate")]), clues)
     assert lines(change.diff, "-") == ["decay.step()"]
     assert not change.words
+
+
+def test_order_and_clipping(tmp_path):
+    step = "    optimizer.step()\n"
+    source = SCRIPT.replace(step, f"    nn.utils.clip_grad_norm_(model.parameters(), 1e-4)\n{step}")
+    source = source.replace(", shuffle=True", "")
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], [], {})
+    cure = Prescription([edit("shuffle-data"), edit("loosen-clipping", to=1.0), edit("guard-functions")])
+    change = rewrite(tmp_path / "train.py", cure, clues)
+    added = "\n".join(lines(change.diff, "+"))
+    assert "shuffle=True" in added
+    assert "nn.utils.clip_grad_norm_(model.parameters(), 1)" in added
+    assert len(change.words) == 1
+    assert "clamp(min=" in change.words[0]

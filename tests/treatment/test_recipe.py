@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -263,3 +264,25 @@ class Squares(nn.Module):
 def test_the_recipe_knows_activations_that_the_watch_does_not() -> None:
     attempt = plain(recipe(model=Squares, epochs=1))
     assert list(attempt.history.facts["activations"].values()) == ["Square"]
+
+
+def test_a_root_of_zero_in_the_loss_no_longer_breaks_the_weights() -> None:
+    """The distance of a prediction from a target that it meets exactly has no slope."""
+    x = torch.randn(96, 3)
+    y = torch.zeros(96, 1)
+
+    def build() -> nn.Module:
+        model = nn.Linear(3, 1)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return model
+
+    def distance(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.sqrt((output - target).square().sum(1)).mean() + 0.1 * (output - 1).square().mean()
+
+    recipe = Recipe(build, (x, y), (x, y), loss=distance, optimizer="SGD", epochs=2, batch_size=32)
+    broken = RecipeProgram(recipe).attempt(Prescription())
+    sound = RecipeProgram(recipe).attempt(Prescription([Edit("guard-functions")]))
+    assert broken.failed or broken.metric is None or not math.isfinite(broken.metric)
+    assert sound.metric is not None
+    assert math.isfinite(sound.metric)
