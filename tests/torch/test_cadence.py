@@ -14,10 +14,10 @@ class _Clock:
 
 
 def _looks(
-    steps: int, step_seconds: float, look_seconds: float, budget: float = 0.01
+    steps: int, step_seconds: float, look_seconds: float, budget: float = 0.01, frugal: bool = False
 ) -> tuple[list[int], Cadence]:
     clock = _Clock()
-    cadence = Cadence(budget, clock)
+    cadence = Cadence(budget, clock, frugal=frugal)
     looks = []
     for step in range(steps):
         due = cadence.due(step)
@@ -34,6 +34,18 @@ def test_a_short_run_is_seen_too() -> None:
     assert looks[:2] == [0, 1]
     assert len(looks) >= 7
     assert looks[-1] >= 28
+
+
+def test_many_short_runs_are_looked_at_less() -> None:
+    looks, cadence = _looks(460, 0.02, 0.013, frugal=True)
+    usual, _ = _looks(460, 0.02, 0.013)
+    assert looks[:3] == [0, 1, 9]
+    assert len(looks) <= 0.6 * len(usual)
+    assert cadence.overhead < 0.01
+    cadence.stir(460)
+    assert not cadence.due(461)  # what moves in a short run is not worth a closer look
+    cadence.stir(460, urgent=True)
+    assert cadence.due(461)  # what breaks is
 
 
 def test_a_long_run_stays_within_its_budget() -> None:

@@ -11,7 +11,7 @@ class Cadence:
 
     A look at every doubling of the step is free: a short run is seen too, and a long one hardly notices. Those
     in between must be paid from ``budget``, the share of the training time that watching may take. A ``frugal``
-    cadence gives half as many away, for those who train many short runs and know what the others came to.
+    cadence gives a third as many away, for those who train many short runs and know what the others came to.
     """
 
     #: Seconds that may go into looking before the budget has had time to grow; nobody notices them.
@@ -22,12 +22,14 @@ class Cadence:
     DENSEST = 8
     #: However far the budget is away, a run is looked after now and then.
     LONGEST = 56
+    #: How often something that moves is looked at closely whatever it costs.
+    BURSTS = 4
 
     def __init__(
         self, budget: float, clock: Callable[[], float] = time.perf_counter, *, frugal: bool = False
     ) -> None:
         self.budget = budget
-        self.growth, self._gifts = (4, 1) if frugal else (2, 4)
+        self.growth, self._gifts = (8, 0) if frugal else (2, self.BURSTS)
         self._clock = clock
         self._began = clock()
         self._next = 0
@@ -91,10 +93,11 @@ class Cadence:
         """Account for other work."""
         self.spent += max(seconds, 0.0)
 
-    def stir(self, step: int) -> None:
-        """Something moved at ``step``: look at the next few steps closely, but not for ever."""
+    def stir(self, step: int, *, urgent: bool = False) -> None:
+        """Something moved at ``step``, or broke: look at the next few steps closely, but not for ever."""
         if step > self._burst_until and (
-            self._bursts < self._gifts or self.spent <= self.SHARE * self.budget * self.elapsed
+            self._bursts < (self.BURSTS if urgent else self._gifts)
+            or self.spent <= self.SHARE * self.budget * self.elapsed
         ):
             self._bursts += 1
             self._burst_until = step + 2

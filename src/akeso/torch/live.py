@@ -28,9 +28,9 @@ class LiveVerdict:
     ) -> None:
         self._history, self._profile, self._tell = history, profile, on_finding
         self._cadence, self._share = cadence, _EAGER if eager else _SHARE
-        self._apart = 1.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
+        self._apart = 3.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
         self._spent = self._cost = 0.0
-        self._next = 16
+        self._next = 64 if frugal else 16
         self._told: set[str] = set()
         self._suspected: set[str] = set()
         self._hurried = False

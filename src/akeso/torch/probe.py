@@ -391,7 +391,7 @@ class Probe(Listener):
 
     def _alarmed(self) -> None:
         """Something is not finite: look closely, judge at once."""
-        self.cadence.stir(self.step)
+        self.cadence.stir(self.step, urgent=True)
         self._wake = self.step
         if self._live is not None:
             self._live.hurry()
