@@ -14,6 +14,7 @@ from torch import nn
 import akeso
 from akeso.errors import BadInput
 from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
+from akeso.treatment.plans.judging import comparable, out_of_reach
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.recipe_program import RecipeProgram
 
@@ -170,6 +171,16 @@ def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> Non
     assert better(lucky, chance)
     assert not better(lucky, chance, among=10)
     assert better(replace(chance, metric=0.42), chance, among=10)
+
+
+def test_another_figure_of_the_untreated_run_is_no_proof() -> None:
+    """Ended early it had shown a loss alone: an accuracy, even that of a broken model, is more than minus that."""
+    source = Scripted(0.0, None).source
+    early = replace(source, metric=1.76, metric_name="train_loss", higher_is_better=False, curve=((9, 1.76),))
+    broken = replace(source, metric=0.1, metric_name="metric", whole=True)
+    assert better(broken, early)
+    assert not comparable(early, broken)
+    assert not out_of_reach(early, broken)
 
 
 class Resumable(Scripted):

@@ -12,6 +12,7 @@ from akeso.treatment.plans._base import Plan, Wishes
 from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
+    comparable,
     cured,
     disappoints,
     errors,
@@ -94,7 +95,7 @@ class AkesoPlan(Plan):
     def _race(self, ledger: Ledger, untreated: Attempt, options: list[Candidate]) -> list[Attempt]:
         """Candidates in order of promise, tried up to a first and, for the best two, a second rung."""
         rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
-        rung = min(max(rung, min(untreated.steps, round(0.15 * ledger.planned))), ledger.planned)
+        rung = min(max(rung, min(untreated.steps, round(CHECKPOINTS[1] * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
         done: list[Prescription] = []  # what was really changed
         since = 0  # candidates seen since the first that works
@@ -169,13 +170,11 @@ class AkesoPlan(Plan):
                 ledger.judge(current, f"rejected: {reason}")
                 return None
         before = ledger.untreated or untreated
-        # Ended early, the untreated run may have shown another figure than the one that decides.
-        alike = before.metric_name == current.metric_name or not errors(current)
-        if not before.whole and not (alike and out_of_reach(before, current)):
+        if not before.whole and not out_of_reach(before, current):
             if ledger.room < ledger.planned - before.steps:
-                return current if alike and better(current, before) else None
+                return current if comparable(before, current) and better(current, before) else None
             before = ledger.attempt(Prescription())
-        if better(current, before):
+        if better(current, before) if comparable(before, current) else out_of_reach(before, current):
             return current
         ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
         return None

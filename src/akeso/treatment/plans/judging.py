@@ -7,7 +7,7 @@ import statistics
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.plans.race import promise
+from akeso.treatment.plans.race import learnt, promise
 from akeso.treatment.program import Attempt
 
 #: Problems with one right cure: where it works there is nothing to compare it with.
@@ -24,6 +24,8 @@ CERTAIN = frozenset(
 )
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
+#: How much more of a constant prediction's loss must be gone where nothing else can be compared.
+_MORE = 0.1
 
 
 def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
@@ -52,12 +54,19 @@ def cured(attempt: Attempt, untreated: Attempt) -> bool:
     return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
 
 
+def comparable(before: Attempt, after: Attempt) -> bool:
+    """Whether both show the same figure: a script that was ended early may not have come to the one that decides."""
+    return before.metric_name == after.metric_name
+
+
 def out_of_reach(before: Attempt, after: Attempt) -> bool:
     """Whether the untreated run, ended early, would need more than its best pace to catch up."""
     if before.failed:
         return True
     if before.metric is None or not before.curve:
         return True
+    if not comparable(before, after):
+        return not errors(after) and learnt(after) > learnt(before) + _MORE
     sign = 1.0 if before.higher_is_better else -1.0
     scores = [sign * value for _, value in before.curve]
     planned = before.planned_steps or before.steps
