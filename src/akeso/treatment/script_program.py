@@ -24,8 +24,9 @@ from akeso.treatment.script_metric import Curve, Figure, chosen, figures
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
 _SHORTEST: Final = 120.0
-#: Paused runs that are kept to be gone on with.
+#: Paused runs that are kept to be gone on with, and how many where half of the memory is free and no card holds them.
 _PAUSED: Final = 3
+_MORE_PAUSED: Final = 6
 
 
 @dataclass(slots=True)
@@ -234,7 +235,8 @@ class ScriptProgram(Program):
             for case in self._cases.values()
             if case.running is not None and case.running.alive and case.prescription
         ]
-        for case in sorted(waiting, key=lambda case: case.used)[: -_PAUSED or None]:
+        kept = _MORE_PAUSED if _roomy() else _PAUSED
+        for case in sorted(waiting, key=lambda case: case.used)[:-kept]:
             assert case.running is not None
             case.running.end()
 
@@ -369,3 +371,13 @@ def _last_line(folder: Path) -> str:
         if lines:
             return lines[-1][:200]
     return "it printed nothing"
+
+
+def _roomy() -> bool:
+    """Whether half of the machine's memory is free, as far as it tells, and there is no card to be shared."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        return 2 * sizes["MemAvailable"] > sizes["MemTotal"] and not Path("/dev/nvidia0").exists()
+    except (OSError, ValueError, KeyError, IndexError):
+        return False

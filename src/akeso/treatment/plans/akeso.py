@@ -22,6 +22,7 @@ from akeso.treatment.plans.judging import (
     left_over,
     out_of_reach,
     rank,
+    removes_fault,
     serious,
 )
 from akeso.treatment.plans.ledger import Ledger, better, margin
@@ -198,7 +199,7 @@ class AkesoPlan(Plan):
 
     def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
         """Where one cure uncovers the next problem, or what is left is slow, try cures of that on top."""
-        left, most = _uncovered(ledger, current)
+        left, most = _uncovered(ledger, untreated, current)
         if not left or current.score >= GOOD:
             return current
         further = _allowed(ledger, candidates(current.history, left), current.prescription)
@@ -248,7 +249,7 @@ def _until_sick(ledger: Ledger) -> Attempt:
     return attempt
 
 
-def _uncovered(ledger: Ledger, current: Attempt) -> tuple[list[Diagnosis], int]:
+def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[list[Diagnosis], int]:
     """What a cure has left to cure, and how many remedies that is worth."""
     left = [found for found in treatable(current.diagnoses) if found.severity == "error"]
     if left:
@@ -256,6 +257,11 @@ def _uncovered(ledger: Ledger, current: Attempt) -> tuple[list[Diagnosis], int]:
     early = current.steps <= round(SECOND_RUNG * ledger.planned)
     if not early or current.prescription.of("find-learning-rate"):
         return [], 0
+    if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
+        # What was wrong is gone, and the rate is the program's own: a higher one is ahead after a few steps anyway.
+        facts = chart(current.history)
+        if facts.usual_rate / 5 <= facts.lr <= facts.usual_rate * 5:
+            return [], 0
     if learnt_nothing(current):
         return [_suspicion("slow-convergence")], 2
     return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)

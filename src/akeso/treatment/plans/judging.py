@@ -86,6 +86,12 @@ def leaves_fault(attempt: Attempt, untreated: Attempt) -> bool:
     return any(found.problem in faults for found in treatable(attempt.diagnoses))
 
 
+def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
+    """Whether what was wrong with the untreated run for certain no longer is."""
+    certain = any(found.problem in CERTAIN for found in serious(untreated))
+    return certain and not leaves_fault(attempt, untreated)
+
+
 def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
     """Why a contestant is not worth the rest of its training; empty where it is."""
     for rival in rivals if share < 1.0 else ():
