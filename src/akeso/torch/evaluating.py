@@ -120,7 +120,8 @@ class Evaluations:
         if loss is not None:
             values[f"{prefix}loss"] = {"": loss}
             if not familiar:
-                self._record.fact("val_scale", float(f"{self._batches.scale_of(found.kind):.3g}"))
+                scale = self._batches.scale_of(found.kind, found.target_spread)
+                self._record.fact("val_scale", float(f"{scale:.3g}"))
         if accuracy is not None:
             values[f"{prefix}accuracy"] = {"": accuracy}
         self._record.readings(step, values)

@@ -16,7 +16,7 @@ import torch
 
 from akeso.torch.losses import LossCall
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
-from akeso.torch.task import hits
+from akeso.torch.task import hits, spread_items, spread_of
 
 #: What keeps a tensor a prediction of the same kind.
 _KEEPS: Final = frozenset(
@@ -47,6 +47,7 @@ class Group:
     training_mode: bool = False
     gradients: bool = False
     kind: tuple[str, str] = ("", "")  # loss function and reduction
+    targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
 
 
 @dataclass(slots=True)
@@ -65,6 +66,14 @@ class Outcome:
     _rows: int = 0
     _right: float = 0.0
     _total: float = 0.0
+    _targets: int = 0
+    _sums: list[float] = field(default_factory=list)
+    _squares: list[float] = field(default_factory=list)
+
+    @property
+    def target_spread(self) -> float:
+        """Standard deviation of the targets that the loss was given; 0 where it is not for values."""
+        return spread_of(self._targets, self._sums, self._squares)
 
     @property
     def loss(self) -> float | None:
@@ -88,6 +97,13 @@ class Outcome:
         for at, (_, rows) in enumerate(group.losses):
             self._loss += delivery["loss", number, at] * rows
             self._rows += rows
+        for at, (rows, _, _) in enumerate(group.targets):
+            sums, squares = delivery["sums", number, at], delivery["squares", number, at]
+            if len(sums) != len(self._sums):
+                self._targets, self._sums, self._squares = 0, [0.0] * len(sums), [0.0] * len(sums)
+            self._targets += rows
+            self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
+            self._squares = [a + b for a, b in zip(self._squares, squares, strict=True)]
         for at, (_, total) in enumerate(group.counted or group.scored):
             self._right += delivery["right", number, at]
             self._total += total if isinstance(total, int) else delivery["total", number, at]
@@ -180,6 +196,9 @@ class Phase:
             group.losses.append((call.value.mean(), rows))
         else:
             group.losses.append((call.value / rows if call.reduction == "sum" else call.value, rows))
+        spread = spread_items(call)
+        if spread is not None:
+            group.targets.append(spread)
         if target_kind:
             found = hits(call, target_kind)
             if found is not None:
@@ -198,6 +217,8 @@ class Phase:
         items: list[tuple[Tag, torch.Tensor]] = []
         for number, group in enumerate(self.groups):
             items += [(("loss", number, at), value) for at, (value, _) in enumerate(group.losses)]
+            for at, (_, sums, squares) in enumerate(group.targets):
+                items += [(("sums", number, at), sums), (("squares", number, at), squares)]
             for at, (right, total) in enumerate(group.counted or group.scored):
                 items.append((("right", number, at), right))
                 if isinstance(total, torch.Tensor):

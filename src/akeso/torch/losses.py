@@ -65,6 +65,7 @@ class LossCall:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     ignore_index: int = -100
     class_weight: torch.Tensor | None = None  # of every class; under a binary loss of the positive answers
+    activation: str | None = None  # the last function this very prediction went through; ``None`` when unseen
 
 
 def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
@@ -97,6 +98,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
         arguments,
         int(kwargs.get("ignore_index", -100)),
         weight.detach() if isinstance(weight, torch.Tensor) else None,
+        output_activation(prediction),
     )
 
 
@@ -219,5 +221,6 @@ class ByHand:
                 result.detach(),
                 reduction,
                 {"reduction": reduction},
+                activation=output_activation(prediction),
             )
         return None

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
-from akeso.torch.losses import LOSSES, ByHand, LossCall, broadcast_of, output_activation, recognise
+from akeso.torch.losses import LOSSES, ByHand, LossCall, broadcast_of, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
@@ -69,7 +69,6 @@ class Passes:
         self.calls: list[LossCall] = []
         self.model_input: torch.Tensor | None = None
         self.models: list[nn.Module] = []  # that ran in this step
-        self.output_activation: str | None = None
         self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
@@ -239,8 +238,6 @@ class Passes:
             if one.requires_grad == other.requires_grad:
                 return
             prediction, target = (one, other) if one.requires_grad else (other, one)
-            if self.output_activation in (None, "none"):
-                self.output_activation = output_activation(prediction)
             self._spread(prediction, target)
             self._by_hand.difference(prediction, target, result)
 
@@ -253,12 +250,8 @@ class Passes:
         call = recognise(name, args, kwargs, result)
         if call is None:
             return
-        prediction = args[0] if args else kwargs.get("input")
-        if self.reading and isinstance(prediction, torch.Tensor):
-            if self.output_activation in (None, "none") and prediction.requires_grad:
-                self.output_activation = output_activation(prediction)
-            if name not in ("cross_entropy", "nll_loss"):
-                self._spread(call.prediction, call.target)
+        if self.reading and name not in ("cross_entropy", "nll_loss"):
+            self._spread(call.prediction, call.target)
         self.calls.append(call)
 
     def _fail(self, where: str, error: Exception) -> None:
