@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from akeso.torch.inputs import columns_of
 from akeso.torch.losses import LossCall
 from akeso.torch.mailbox import Tag
 
@@ -207,6 +208,8 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
             ]  # fmt: skip
+            if call.name in _VALUE_LOSSES:
+                items += columns_of("target", part)
             if call.name in _ABSOLUTE_LOSSES and part.numel() == columns.numel():
                 rows = max(1, min(16, _PART // columns.shape[1]))
                 items += [
