@@ -68,3 +68,32 @@ def _trains_so(loss: Floats, jump: float) -> bool:
     by_chance = curves.noise(late) / float(np.mean(means)) / math.sqrt(len(late) / _PARTS)
     spread = float(np.std(np.log(means)))
     return spread >= math.log(jump) and spread >= _BEYOND_NOISE * by_chance
+
+
+def calm(history: History, stand: Standing, remaining: float, evaluations: int = 4) -> bool:
+    """Whether late validation is good every time: then a training loss that swings does so with what is in its batches.
+
+    Where one target in fifty is absurd and the loss bounds what it does to the weights, batches that hold one lose more
+    than a constant prediction for ever, and all others are learnt.
+    """
+    values = validation_loss(history).values
+    late = values[len(values) // 2 :]
+    return len(late) >= evaluations and bool(np.max(late) < remaining * stand.baseline)
+
+
+def jumps(values: Floats) -> tuple[float, float]:
+    """How far a curve typically jumps from one value to the next, as a standard deviation; the same without its worst.
+
+    A single value far off makes two jumps of its own, and is an accident.
+    """
+    parts = [values, *(np.delete(values, index) for index in range(len(values)))]
+    found = [_typical_jump(part) for part in parts]
+    return found[0], min(found[1:], default=0.0)
+
+
+def _typical_jump(values: Floats) -> float:
+    if len(values) < 2:
+        return 0.0
+    return math.sqrt(
+        float(np.median(np.diff(values) ** 2)) / 2.0 / 0.455
+    )  # the median of a squared normal value
