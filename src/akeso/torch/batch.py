@@ -61,6 +61,8 @@ class BatchReader:
         if call is None:
             if self._looks == 0 and "loss" not in self._record.history.facts:
                 self._record.fact("loss", "custom")
+            if passes.directions_alone:
+                self._record.fact("compared_by", "direction")
             return items, facts
         terms = len(passes.calls)
         self._learn(call, given)

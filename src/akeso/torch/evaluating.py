@@ -98,6 +98,8 @@ class Evaluations:
             for group in phase.groups
             if not (by_backward and group.gradients and batches[group.loader, True] == 1)
         ]
+        if phase.by_distance:
+            self._record.fact("validated_by", "distance")
         with quiet():
             phase.close(self._mailbox, self._known, lambda outcome: self._ended(phase.step, outcome))
 

@@ -8,13 +8,14 @@ validation loss; ``argmax``, ``>``, ``round`` … followed by ``==`` give the ac
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
-from akeso.torch.losses import LossCall
+from akeso.torch.losses import DIFFERENCES, LossCall
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.task import hits, spread_items, spread_of
 
@@ -29,6 +30,10 @@ _DECIDES: Final = frozenset(
     {"argmax", "round", "gt", "ge", "__gt__", "__ge__", "sign", "lt", "le", "__lt__", "__le__"}
 )
 _COMPARES: Final = frozenset({"eq", "__eq__", "ne", "__ne__"})
+#: What makes a distance out of a difference.
+_SIZES: Final = frozenset(
+    {"pow", "__pow__", "square", "abs", "absolute", "__abs__", "norm", "mul", "__mul__"}
+)
 
 
 @dataclass(slots=True)
@@ -117,8 +122,12 @@ class Phase:
         self.announced = False  # by a model that was put into evaluation mode
         self.groups: list[Group] = []
         self._current: Group | None = None
+        self.by_distance = False  # whether outputs were compared with targets by their difference
         self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._outputs: deque[weakref.ref[torch.Tensor]] = deque(
+            maxlen=16
+        )  # two of them make no distance to a target
 
     def output(
         self, tensor: torch.Tensor, loader: int, rows: int, training: bool, marks: torch.Tensor | None
@@ -140,6 +149,7 @@ class Phase:
         self._current = group
         self._compared = False
         self._kinds.clear()
+        self._outputs.append(weakref.ref(tensor))
         self._mark(tensor, "score")
 
     @property
@@ -149,6 +159,9 @@ class Phase:
         if not self.announced or group is None or group.training_mode:
             return False
         return not (group.losses or group.counted or group.scored)
+
+    def _is_output(self, value: torch.Tensor) -> bool:
+        return any(reference() is value for reference in self._outputs)
 
     def _mark(self, value: Any, kind: str) -> None:
         if isinstance(value, torch.Tensor):
@@ -175,10 +188,18 @@ class Phase:
                 self._current.counted.append((right, result.numel()))
             return
         first = args[0][0] if isinstance(args[0], list | tuple) and args[0] else args[0]
+        if name in DIFFERENCES and len(args) > 1 and not self._kind(first):
+            args = (args[1], args[0], *args[2:])  # a target minus an output is as good
+            first = args[0]
         kind = self._kind(first)
         if not kind:
             return
-        if name in _DECIDES:
+        if kind == "difference":
+            self.by_distance |= name in _SIZES
+        elif name in DIFFERENCES and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            if kind == "score" and args[0].shape == args[1].shape and not self._is_output(args[1]):
+                self._mark(result, "difference")
+        elif name in _DECIDES:
             self._mark(result, "class")
         elif name in ("max", "topk", "sort") and isinstance(result, tuple) and len(result) > 1:
             self._mark(result[1], "class")
@@ -197,6 +218,7 @@ class Phase:
         else:
             group.losses.append((call.value / rows if call.reduction == "sum" else call.value, rows))
         spread = spread_items(call)
+        self.by_distance |= spread is not None
         if spread is not None:
             group.targets.append(spread)
         if target_kind:

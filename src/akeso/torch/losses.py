@@ -28,6 +28,8 @@ RELATIONAL: Final = frozenset(
      "ctc_loss", "hinge_embedding_loss"}
 )  # fmt: skip
 
+#: Differences in which a target of another shape would be spread over the prediction.
+DIFFERENCES: Final = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
 _REDUCTIONS: Final = {0: "none", 1: "mean", 2: "sum"}
 
 #: Backward nodes of functions that may stand between the last layer and the loss.
@@ -185,6 +187,11 @@ class ByHand:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], str, torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def seen(self) -> bool:
+        """Whether any prediction was subtracted from a target in this step."""
+        return bool(self._known)
 
     def clear(self) -> None:
         """A new step begins."""
