@@ -72,3 +72,14 @@ def test_two_views_of_the_same_sample_are_compared_by_direction_as_they_should_b
             with torch.no_grad():
                 distance(encoder(x[:32]), encoder(x[:32] + 0.1))
     assert "improper-loss" not in [diagnosis.problem for diagnosis in watch.diagnoses]
+
+
+def test_outputs_without_a_place_of_their_own_are_let_be() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            torch.func.vmap(model)(x).square().mean().backward()
+            optimizer.step()
+    assert "forward" not in [event.scope for event in watch.history.events_of("probe-off")]

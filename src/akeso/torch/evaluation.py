@@ -125,9 +125,8 @@ class Phase:
         self.by_distance = False  # whether outputs were compared with targets by their difference
         self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
-        self._outputs: deque[weakref.ref[torch.Tensor]] = deque(
-            maxlen=16
-        )  # two of them make no distance to a target
+        # The last outputs: the difference of two of them is no distance to a target.
+        self._outputs: deque[weakref.ref[torch.Tensor]] = deque(maxlen=16)
 
     def output(
         self, tensor: torch.Tensor, loader: int, rows: int, training: bool, marks: torch.Tensor | None

@@ -63,7 +63,8 @@ def _at_edge(node: Any) -> tuple[str, torch.Tensor | None]:
         kept = getattr(node, attribute, None)
     except RuntimeError:  # freed already
         return name, None
-    if not isinstance(kept, torch.Tensor) or not kept.is_floating_point() or not kept.numel():
+    # What is a tensor of another kind, as a part of one that is spread over devices, cannot be sent with the others.
+    if type(kept) is not torch.Tensor or not kept.is_floating_point() or not kept.numel():
         return name, None
     kept = kept.detach()
     return name, (kept == 0).any() if size is None else (kept.abs() >= size).any()

@@ -190,7 +190,7 @@ class Passes:
         self._read.add(id(module))
         tensor = first_tensor(output)
         if tensor is not None:
-            self._outputs.append(tensor.data_ptr())
+            self._outputs.append(_place_of(tensor))
             self._push()
             with quiet():
                 self._on_output(module, tensor, first_tensor(inputs))
@@ -250,7 +250,7 @@ class Passes:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
         data = [one for one in given if not one.requires_grad]
         if len(given) == 2 and len(data) == 1:
-            self.directions |= data[0].data_ptr() not in self._outputs
+            self.directions |= _place_of(data[0]) not in self._outputs
 
     @property
     def directions_alone(self) -> bool:
@@ -274,6 +274,14 @@ class Passes:
         self.broken = True
         self.end()
         self._on_error(where, error)
+
+
+def _place_of(tensor: torch.Tensor) -> int:
+    """Where the values of a tensor lie; 0 for those that have no place, as sparse ones and what ``vmap`` hands out."""
+    try:
+        return tensor.data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _has_children(module: nn.Module) -> bool:
