@@ -132,7 +132,8 @@ _ALL: Final = (
         "The loss measures something else than the task needs, or is given targets it is not made for.",
         "The kind of targets does not go with the loss: class indices under a squared error, values outside "
         "[0, 1] under a binary cross-entropy, one output unit under a cross-entropy over classes. Or the loss "
-        "leaves out a whole class, or smooths the right one away.",
+        "leaves out a whole class, smooths the right one away, or sees directions alone where the script measures "
+        "distances.",
         (
             "One of K classes: `cross_entropy` on logits. Yes or no: `binary_cross_entropy_with_logits`.",
             "Values: `mse_loss`, `l1_loss` or `huber_loss`.",
@@ -159,7 +160,7 @@ _ALL: Final = (
         "Data not prepared",
         "Inputs or targets are not prepared: raw pixels, features or targets on wildly different scales, "
         "outliers, codes for missing values, constants, samples that hardly differ, samples sorted by class.",
-        "The ranges of the first batches, together with a training that suffers from them.",
+        "The ranges of the batches, also of single features, together with a training that suffers from them.",
         (
             "Standardise inputs with mean and deviation of the training set (pixels: divide by 255).",
             "Standardise regression targets, and undo it when predicting.",
@@ -330,9 +331,10 @@ _ALL: Final = (
         "Learning rate too low",
         "Steps are so short that the weights hardly change in the whole run.",
         "The summed change of the weights over the run is a small share of the weights, and the loss falls "
-        "steadily but far too slowly, or not at all.",
+        "steadily but far too slowly, or not at all; or a schedule has stopped them while the loss was falling.",
         (
             "Multiply the learning rate by 10 until the loss falls quickly.",
+            "Let a schedule begin later: keep the rate for as long as the loss falls.",
             "Use an adaptive optimizer (Adam 1e-3) or momentum.",
         ),
         14,
@@ -342,7 +344,7 @@ _ALL: Final = (
         "non-finite",
         "Values that are not finite",
         "NaN or infinity in the loss, the gradients, the weights or the activations.",
-        "Seen in the step in which it appeared, with the first module.",
+        "Seen in the step in which it appeared, with the first module and, near the loss, the function.",
         (
             "Look at what precedes: unscaled inputs, a learning rate too high, log or division "
             "without epsilon.",
@@ -375,7 +377,7 @@ _ALL: Final = (
         "Oscillating loss",
         "The loss swings without settling.",
         "Swings of the loss that are large against its level, are not explained by the size of the batch "
-        "and do not die down.",
+        "and do not die down; or validation that jumps from one time to the next.",
         (
             "Lower the learning rate or let it decay; use momentum 0.9 or Adam.",
             "Use larger batches; shuffle the training data.",

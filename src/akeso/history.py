@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = "NDArray[np.float64]"
 Steps: TypeAlias = "NDArray[np.int64]"
+
+
+#: The kind of a layer that is no module but a tensor by itself: which of its sides is the input is not known.
+BARE: Final = "Tensor"
 
 
 @dataclass(frozen=True, slots=True)

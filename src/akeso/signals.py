@@ -56,6 +56,11 @@ _ALL: Final = (
         "standard deviation of the input over samples over its root mean square: 0 = all alike",
     ),
     Signal("input_outlier", "run", "largest distance from the median in interquartile ranges"),
+    Signal(
+        "input_feature_outlier",
+        "run",
+        "the same for rare values, each within its own feature (inputs of rank 2)",
+    ),
     Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
     Signal("output_max", "run", "largest value of what the loss was given as prediction"),
     Signal("output_mean", "run", "mean of the prediction"),
@@ -70,6 +75,10 @@ _ALL: Final = (
     Signal("target_classes", "run", "number of different target classes in the batch"),
     Signal("target_ignored", "run", "share of the targets of one class that the loss is told to leave out"),
     Signal("target_nonfinite", "run", "share of targets that are NaN or infinite"),
+    Signal(
+        "target_outlier", "run", "largest distance of a rare target from the median in interquartile ranges"
+    ),
+    Signal("target_iqr", "run", "interquartile range of the targets, root mean square over units"),
     Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
     # per optimizer
     Signal("lr", "optimizer", "learning rate of the first group"),

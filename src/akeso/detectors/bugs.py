@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -14,6 +14,27 @@ from akeso.detectors._base import Detector
 from akeso.detectors.standing import standing
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Event, History
+
+#: What is said of functions that were given a value at the edge of what they are defined for …
+_EDGES: Final = {
+    "log": ": `log` was given 0; use `log_softmax` or `logsigmoid`, or add a small epsilon",
+    "log2": ": `log2` was given 0; add a small epsilon",
+    "log10": ": `log10` was given 0; add a small epsilon",
+    "sqrt": ": `sqrt` was given 0, where its slope is infinite; add a small epsilon inside",
+    "pow": ": a root (`pow`) was taken of 0, where its slope is infinite; add a small epsilon inside",
+    "std": ": `std` of values that are all the same has no slope; add a small epsilon",
+    "div": ": something was divided by 0",
+    "acos": ": `acos` was given 1 or -1, where its slope is infinite",
+    "asin": ": `asin` was given 1 or -1, where its slope is infinite",
+}
+#: … and of those whose result was the first that was not finite.
+_OVERFLOWS: Final = {
+    "exp": ": `exp` of a value too large for its type",
+    "log": ": `log` of 0 or less",
+    "sqrt": ": `sqrt` of a negative value",
+    "div": ": a division by 0",
+    "pow": ": `pow` of a value too large, or a root of a negative one",
+}
 
 
 @dataclass(frozen=True)
@@ -39,20 +60,29 @@ class NonFinite(Detector):
         what = str(first.data.get("what", "loss")) if first is not None else "loss"
         module = str(first.data.get("module") or first.scope) if first is not None else ""
         where = f", first in {module}" if module else ""
+        edge, operation = (
+            str(first.data.get(key) or "") if first is not None else "" for key in ("edge", "operation")
+        )
+        cause = _EDGES.get(edge, "") or _OVERFLOWS.get(operation, "")
         yield Symptom(
             self.name,
             severity,
             0.99 if not recovered else 0.8,
             step,
             module,
-            {"what": what, "steps": int(bad.sum()), "recovered": recovered},
-            f"The {what} became NaN or infinite in step {step}{where}.",
+            {
+                "what": what,
+                "function": edge or operation or None,
+                "steps": int(bad.sum()),
+                "recovered": recovered,
+            },
+            f"The {what} became NaN or infinite in step {step}{where}{cause}.",
         )
 
     def _counts(self, history: History, event: Event) -> bool:
-        """Overflowing gradients are how a loss scaler finds its scale; masks may hold infinities."""
+        """Overflowing gradients are how a loss scaler finds its scale; masks may hold infinities that harm no loss."""
         what = event.data.get("what")
-        if what in ("loss", "weight"):
+        if what in ("loss", "weight") or (what == "activation" and event.data.get("loss")):
             return True
         if what == "gradient":
             return not history.series("loss_scale")

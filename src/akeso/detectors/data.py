@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves, network
+from akeso.detectors import curves, network, outliers
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import travel
@@ -88,11 +88,13 @@ class AbnormalData(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial:
             return
-        findings: list[tuple[str, dict[str, Any], float]] = []
+        findings: list[outliers.Finding] = []
         if not takes_tokens(history):
             findings += [] if _normalised(history) else self._inputs(history, stand)
             if not findings:
-                findings += self._outliers(history)
+                findings += outliers.in_inputs(
+                    history, self.outlier, self.outlier_code, self.rare, self.large
+                )
         chain = bool(findings) and self._chain(history, stand)
         findings += self._targets(history)
         if sorted_by_class(history):
@@ -102,7 +104,10 @@ class AbnormalData(Detector):
             return
         decades = math.log10(max(1.0, *(strength for _, _, strength in findings)))
         needed = self.remaining_in_chain if chain else self.remaining - self.per_decade * min(1.0, decades)
-        harmed = stand.suffers(needed) or self._harmed_in_validation(history, stand, needed)
+        drowned = any("target_outlier" in figures for _, figures, _ in findings) and outliers.drown(
+            history, stand, self.remaining
+        )
+        harmed = stand.suffers(needed) or drowned or self._harmed_in_validation(history, stand, needed)
         if not harmed or (not chain and stand.coming_down(self.wait)):
             return
         start, _ = network.extent(history)
@@ -110,8 +115,8 @@ class AbnormalData(Detector):
         off_scale = any("input_constant" not in figures for _, figures, _ in findings)
         yield Symptom(
             self.name,
-            "error" if stand.suffers(self.remaining) else "warning",
-            min(0.95, 0.6 + 0.15 * decades + (0.1 if stand.suffers(0.9) else 0.0)),
+            "error" if drowned or stand.suffers(self.remaining) else "warning",
+            min(0.95, 0.6 + 0.15 * decades + (0.1 if drowned or stand.suffers(0.9) else 0.0)),
             start,
             "",
             {
@@ -161,7 +166,7 @@ class AbnormalData(Detector):
                     f"The {what}s contain values that are NaN or infinite.",
                 )
 
-    def _inputs(self, history: History, stand: Standing) -> Iterator[tuple[str, dict[str, Any], float]]:
+    def _inputs(self, history: History, stand: Standing) -> Iterator[outliers.Finding]:
         mean, std = _early_median(history, "input_mean"), _early_median(history, "input_std")
         size = math.hypot(mean, std)
         if size > self.large:
@@ -197,36 +202,6 @@ class AbnormalData(Detector):
                 10.0,
             )
 
-    def _outliers(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
-        """Single values far off from all others; a normalisation is no help, its averages are made of them.
-
-        Where most values are nearly the same, as in dark pictures, the bright ones are far off but many: what
-        is an outlier is rare as well. The very same far value in batch after batch is a code, not a quantity.
-        """
-        far, extremes = [], []
-        for step in history.series("input_outlier").finite().steps[:20].tolist():
-            here = network.Window(step, step)
-            low, high, mean, std, off = (
-                network.typical(history, signal, "", here)
-                for signal in ("input_min", "input_max", "input_mean", "input_std", "input_outlier")
-            )
-            extreme = high if high - mean > mean - low else low
-            if std > 0 and abs(extreme - mean) >= self.rare * std:
-                far.append(off)
-                extremes.append(extreme)
-        if not far:
-            return
-        code = max(set(extremes), key=extremes.count)
-        repeated = max(3, len(far) // 2) <= extremes.count(code) and abs(code) > self.large
-        least = self.outlier_code if repeated else self.outlier
-        if max(far) > least:
-            text = f"there are outliers {max(far):.2g} interquartile ranges off"
-            figures = {"input_outlier": curves.rounded(max(far))}
-            if repeated:
-                text += f", always {code:g}: a code for missing values?"
-                figures["input_code"] = code
-            yield text, figures, max(far) / least
-
     def _harmed_in_validation(self, history: History, stand: Standing, needed: float) -> bool:
         """Whether validation never got far, in a run that does not simply learn its samples by heart."""
         best = validation_loss(history).values
@@ -242,9 +217,10 @@ class AbnormalData(Detector):
             left = min(left, (1.0 - float(correct.max())) / (1.0 - stand.chance))
         return left >= needed
 
-    def _targets(self, history: History) -> Iterator[tuple[str, dict[str, Any], float]]:
+    def _targets(self, history: History) -> Iterator[outliers.Finding]:
         if history.facts.get("task") not in ("regression", None, "unknown"):
             return
+        yield from outliers.in_targets(history, self.outlier)
         mean, std = _early_median(history, "target_mean"), _early_median(history, "target_std")
         size = math.hypot(mean, std)
         figures = {"target_mean": curves.rounded(mean), "target_std": curves.rounded(std)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from akeso.detectors import curves
-from akeso.history import Floats, History, Parameter, Series
+from akeso.history import BARE, Floats, History, Parameter, Series
 
 #: Layers that keep no unit from dying or that are looked up instead of multiplied.
 _LOOKED_UP = ("embedding",)
@@ -27,7 +27,12 @@ class Weight:
 
     @property
     def fan_in(self) -> int:
-        """The inputs of one unit; as torch lays weights out, everything but the first dimension."""
+        """The inputs of one unit; as torch lays weights out, everything but the first dimension.
+
+        A tensor by itself may be laid out either way: what lies between its two sides is off by little.
+        """
+        if self.role.endswith(BARE) and len(self.shape) == 2:
+            return max(1, round(math.sqrt(math.prod(self.shape))))
         return max(1, math.prod(self.shape[1:]))
 
     @property

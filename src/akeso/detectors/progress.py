@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.settling import calm, flutter, jumps
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import longest_update, travel
 from akeso.diagnosis import Symptom
@@ -31,6 +32,8 @@ class OscillatingLoss(Detector):
     flutter: float = 0.05
     against_sampling: float = 5.0
     min_evaluations: int = 8
+    jump: float = 1.5
+    update: float = 0.01
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -39,6 +42,7 @@ class OscillatingLoss(Detector):
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
         yield from self._unsettled(history, stand)
+        yield from self._thrown_about(history, stand)
         loss = history.series("loss").finite()
         late = curves.tail(loss.values, 0.5, 20)
         swing = self._swing(late)
@@ -56,7 +60,7 @@ class OscillatingLoss(Detector):
         worse = level > 1.5 * max(abs(stand.first), stand.baseline)
         if swing < self.swing * level or (swing < self.against_batch * by_chance and not worse):
             return
-        if wasted < self.wasted or left < self.remaining:
+        if wasted < self.wasted or left < self.remaining or calm(history, stand, self.remaining):
             return
         longest, _ = longest_update(history)
         start = int(loss.steps[len(loss) - len(late)])
@@ -86,24 +90,49 @@ class OscillatingLoss(Detector):
         if len(correct) < self.min_evaluations or not isinstance(size, int) or size < 20:
             return
         middle = float(np.clip(np.median(late), 0.01, 0.99))
-        flutter = float(np.sqrt(np.median(np.diff(late) ** 2) / 2.0 / 0.455))
+        typical, without_worst = jumps(late)
         sampling = math.sqrt(middle * (1.0 - middle) / size)
-        if flutter < self.flutter or flutter < self.against_sampling * sampling or curves.trend(late).rises:
+        if without_worst < self.flutter or typical < self.against_sampling * sampling:
+            return
+        if curves.trend(late).rises:
             return
         yield Symptom(
             self.name,
             "warning",
-            min(0.85, 0.6 + 0.1 * math.log2(flutter / self.flutter)),
+            min(0.85, 0.6 + 0.1 * math.log2(typical / self.flutter)),
             int(correct.steps[len(correct) // 2]),
             "",
             {
                 "val_accuracy_least": round(float(late.min()), 4),
                 "val_accuracy_most": round(float(late.max()), 4),
-                "jump_over_sampling_error": curves.rounded(flutter / sampling),
+                "jump_over_sampling_error": curves.rounded(typical / sampling),
                 **stand.evidence(),
             },
             f"Training does not settle: validation accuracy jumps between {late.min():.1%} and {late.max():.1%} from "
             "one time to the next. The steps are too long, or too noisy for such small batches.",
+        )
+
+    def _thrown_about(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether long steps keep a loss that is low already from staying anywhere."""
+        found = flutter(history, stand, self.jump, self.update, self.min_evaluations)
+        if found is None:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            min(0.85, 0.65 + 0.1 * math.log2(found.factor / self.jump)),
+            found.since,
+            "",
+            {
+                "val_loss_least": float(f"{found.least:.4g}"),
+                "val_loss_most": float(f"{found.most:.4g}"),
+                "typical_jump": curves.rounded(found.factor),
+                "update_over_weight": curves.rounded(found.update),
+                **stand.evidence(),
+            },
+            f"Training does not settle: validation loss jumps between {found.least:.3g} and {found.most:.3g}, usually "
+            f"by a factor of {found.factor:.2g} from one time to the next, while each step changes the weights by "
+            f"{found.update:.1%}. The steps are too long.",
         )
 
     def _swing(self, late: Floats) -> float:

@@ -13,7 +13,17 @@ from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.gradients import exploded_at_start
 from akeso.detectors.standing import Standing, standing
-from akeso.detectors.steps import Relapse, at_rest, last_rate, longest_update, rate, rates, relapse, travel
+from akeso.detectors.steps import (
+    Relapse,
+    at_rest,
+    falls_at_end,
+    last_rate,
+    longest_update,
+    rate,
+    rates,
+    relapse,
+    travel,
+)
 from akeso.diagnosis import Symptom
 from akeso.history import History, Series
 
@@ -146,6 +156,8 @@ class LearningRateTooLow(Detector):
     way: float = 0.5
     early: float = 0.4
     spent: float = 0.95
+    rest: float = 1e-6
+    remaining_at_rest: float = 0.3
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -158,6 +170,7 @@ class LearningRateTooLow(Detector):
         resting = gone and (at_rest(history) or (way < self.way and self._gone_early(history, stand)))
         # Where nothing moves any more, the loss alone says that there was more to learn.
         if not stand.suffers(self.remaining) and not (resting and stand.remaining_loss >= self.remaining):
+            yield from self._taken_away(history, stand)
             return
         if not resting and not 0 < way < self.travel:
             return
@@ -198,6 +211,43 @@ class LearningRateTooLow(Detector):
                 if last_rate(history) < self.decayed * rate(history)
                 else "."
             ),
+        )
+
+    def _taken_away(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """A schedule that stops the weights early in the run, at full pace: there was more to come.
+
+        A schedule that waits for a plateau, or for the end, leaves no fall behind.
+        """
+        if not stand.suffers(self.remaining_at_rest) or not last_rate(history) < self.decayed * rate(history):
+            return
+        now = network.updates(history, network.recent(history, 0.3, 20))
+        if not len(now) or float(np.median(now)) > self.rest or not self._gone_early(history, stand):
+            return
+        start, _ = network.extent(history)
+        until = max(
+            (
+                int(one.steps[one.values >= 0.5 * float(one.values.max())][-1])
+                for one in rates(history)
+                if one
+            ),
+            default=start,
+        )
+        if not falls_at_end(history.series("loss").finite().until(until).values):
+            return
+        yield Symptom(
+            self.name,
+            "error" if stand.suffers(self.remaining) else "warning",
+            0.75,
+            self._gone_since(history, start),
+            "",
+            {
+                "learning_rate": curves.rounded(rate(history)),
+                "learning_rate_last": curves.rounded(last_rate(history)),
+                "full_rate_until": until,
+                **stand.evidence(),
+            },
+            f"The learning rate is taken away too early: the loss was still falling in step {until}, when the rate "
+            f"began to go down to {last_rate(history):.1g}, and the weights do not move any more.",
         )
 
     def _gone_since(self, history: History, start: int) -> int:

@@ -63,6 +63,16 @@ def travel(history: History, stand: Standing) -> float:
     return float(np.quantile(ways, 0.9)) if ways else math.nan
 
 
+def falls_at_end(values: Floats, at_least: int = 20) -> bool:
+    """Whether a curve falls clearly, and its last third lies lower than the one before: it has not settled yet."""
+    if len(values) < at_least:
+        return False
+    third = len(values) // 3
+    before, last = float(np.mean(values[-2 * third : -third])), float(np.mean(values[-third:]))
+    error = curves.noise(values) * math.sqrt(2.0 / third)
+    return curves.trend(values).falls and before - last > max(1.5 * error, 0.05 * abs(before))
+
+
 def at_rest(history: History) -> bool:
     """Whether validation gives the very same loss again and again: the weights no longer move."""
     values = history.series("val_loss").finite().values

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.measures import directions_alone
 from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History
@@ -257,6 +258,7 @@ class ImproperLoss(Detector):
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
         found = found or self._smoothed(history, known) or self._left_out(history, known)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
+        found = found or directions_alone(history)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
 

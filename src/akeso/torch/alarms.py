@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -34,13 +34,20 @@ class Alarms:
                 origin = locate(tensor, self._names)
         self._record.event(
             step, "non-finite", origin.module,
-            what=origin.what, module=origin.module, operation=origin.operation,
+            what=origin.what, module=origin.module, operation=origin.operation, edge=origin.edge,
             value="nan" if math.isnan(value) else "inf", loss=True,
         )  # fmt: skip
         self._on_alarm()
 
-    def readings(self, step: int, readings: Mapping[str, Mapping[str, float]]) -> None:
-        """Look through the readings of a sampled step."""
+    @property
+    def calm(self) -> bool:
+        """Whether loss and gradients were finite until now."""
+        return not self._said & {"loss", "gradient"}
+
+    def readings(
+        self, step: int, readings: Mapping[str, Mapping[str, float]], edges: Sequence[str] = ()
+    ) -> None:
+        """Look through the readings of a sampled step; ``edges`` are functions that had no finite slope in it."""
         for signal, what in _SIGNS:
             if what in self._said:
                 continue
@@ -55,5 +62,8 @@ class Alarms:
             # gradients run backwards: the last layer that has one is where it began
             scope = bad[-1] if what == "gradient" else bad[0]
             module = scope if what == "activation" else scope.rpartition(".")[0] or scope
-            self._record.event(step, "non-finite", module, what=what, module=module, value="nan", loss=False)
+            edge = edges[0] if edges and what == "gradient" else ""
+            self._record.event(
+                step, "non-finite", module, what=what, module=module, edge=edge, value="nan", loss=False
+            )
             self._on_alarm()

@@ -13,11 +13,13 @@ from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
-from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size, terms_of
+from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size, power_of, terms_of
 
 Items = list[tuple[Tag, torch.Tensor]]
 #: Batches from which the facts about the task are taken; they need values, so the device is waited for.
 _LOOKS = 4
+#: Deviation of the targets in validation over that in training from which they are in other units.
+_UNITS = 2.0
 
 
 class BatchReader:
@@ -59,9 +61,11 @@ class BatchReader:
         if call is None:
             if self._looks == 0 and "loss" not in self._record.history.facts:
                 self._record.fact("loss", "custom")
+            if passes.directions_alone:
+                self._record.fact("compared_by", "direction")
             return items, facts
         terms = len(passes.calls)
-        self._learn(call, given, passes)
+        self._learn(call, given)
         items += batch_items(call, target_kind=self.target_kind, histogram=histogram_size(call))
         facts["_rows"] = float(len(call.target) if call.target.dim() else 1)
         facts["_terms"] = float(terms_of(call))
@@ -83,7 +87,7 @@ class BatchReader:
             self._record.fact("loss_terms", self._terms[1])
             self._record.fact("loss_terms_least", self._terms[0])
 
-    def _learn(self, call: Any, given: torch.Tensor | None, passes: Passes) -> None:
+    def _learn(self, call: Any, given: torch.Tensor | None) -> None:
         if self._looks >= _LOOKS and call.name == self._loss_name:
             return
         self._looks += 1
@@ -102,8 +106,8 @@ class BatchReader:
             if name == "target_distinct":
                 value = max(value, known.get(name, 0))
             self._record.fact(name, value)
-        if passes.output_activation is not None:
-            self._record.fact("output_activation", passes.output_activation)
+        if call.activation is not None:
+            self._record.fact("output_activation", call.activation)
 
     def _modes(self, passes: Passes, step: int) -> None:
         if self._models != len(self._names.labels):
@@ -153,6 +157,11 @@ class BatchReader:
         for kind in ("output", "target"):
             if f"{kind}_var" in plain:
                 out[f"{kind}_std"] = math.sqrt(max(plain[f"{kind}_var"], 0.0))
+        outlier, quartiles = inputs.far_off("target", plain)
+        if outlier is not None:
+            out["target_outlier"] = outlier
+        if quartiles is not None:
+            out["target_iqr"] = quartiles
         if "output_between" in plain:
             out["output_sample_std"] = math.sqrt(max(plain["output_between"], 0.0))
         if plain.get("total"):
@@ -193,9 +202,19 @@ class BatchReader:
                 self._scale = min(self._scale, scale * (facts["_rows"] if facts.get("_sum") else 1.0))
         return baseline
 
-    def scale_of(self, kind: tuple[str, str]) -> float:
-        """What a validation loss of this function and reduction is to be multiplied by to be of training's scale."""
-        return self._scale if kind == self._kind and math.isfinite(self._scale) else 1.0
+    def scale_of(self, kind: tuple[str, str], target_spread: float = 0.0) -> float:
+        """What a validation loss of this function and reduction is to be multiplied by to be of training's scale.
+
+        ``target_spread`` is the deviation of the targets it was validated with: many a script trains on standardised
+        targets and validates in the units of the data.
+        """
+        if kind != self._kind:
+            return 1.0
+        scale = self._scale if math.isfinite(self._scale) else 1.0
+        trained = self._targets.spread()
+        if trained > 0 and target_spread > 0 and not 1 / _UNITS < target_spread / trained < _UNITS:
+            scale *= (trained / target_spread) ** power_of(kind[0])
+        return scale
 
 
 def _wider(known: Any, new: str) -> str:

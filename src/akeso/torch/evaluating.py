@@ -98,6 +98,8 @@ class Evaluations:
             for group in phase.groups
             if not (by_backward and group.gradients and batches[group.loader, True] == 1)
         ]
+        if phase.by_distance:
+            self._record.fact("validated_by", "distance")
         with quiet():
             phase.close(self._mailbox, self._known, lambda outcome: self._ended(phase.step, outcome))
 
@@ -120,7 +122,8 @@ class Evaluations:
         if loss is not None:
             values[f"{prefix}loss"] = {"": loss}
             if not familiar:
-                self._record.fact("val_scale", float(f"{self._batches.scale_of(found.kind):.3g}"))
+                scale = self._batches.scale_of(found.kind, found.target_spread)
+                self._record.fact("val_scale", float(f"{scale:.3g}"))
         if accuracy is not None:
             values[f"{prefix}accuracy"] = {"": accuracy}
         self._record.readings(step, values)

@@ -8,15 +8,16 @@ validation loss; ``argmax``, ``>``, ``round`` … followed by ``==`` give the ac
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
-from akeso.torch.losses import LossCall
+from akeso.torch.losses import DIFFERENCES, LossCall
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
-from akeso.torch.task import hits
+from akeso.torch.task import hits, spread_items, spread_of
 
 #: What keeps a tensor a prediction of the same kind.
 _KEEPS: Final = frozenset(
@@ -29,6 +30,10 @@ _DECIDES: Final = frozenset(
     {"argmax", "round", "gt", "ge", "__gt__", "__ge__", "sign", "lt", "le", "__lt__", "__le__"}
 )
 _COMPARES: Final = frozenset({"eq", "__eq__", "ne", "__ne__"})
+#: What makes a distance out of a difference.
+_SIZES: Final = frozenset(
+    {"pow", "__pow__", "square", "abs", "absolute", "__abs__", "norm", "mul", "__mul__"}
+)
 
 
 @dataclass(slots=True)
@@ -47,6 +52,7 @@ class Group:
     training_mode: bool = False
     gradients: bool = False
     kind: tuple[str, str] = ("", "")  # loss function and reduction
+    targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
 
 
 @dataclass(slots=True)
@@ -65,6 +71,14 @@ class Outcome:
     _rows: int = 0
     _right: float = 0.0
     _total: float = 0.0
+    _targets: int = 0
+    _sums: list[float] = field(default_factory=list)
+    _squares: list[float] = field(default_factory=list)
+
+    @property
+    def target_spread(self) -> float:
+        """Standard deviation of the targets that the loss was given; 0 where it is not for values."""
+        return spread_of(self._targets, self._sums, self._squares)
 
     @property
     def loss(self) -> float | None:
@@ -88,6 +102,13 @@ class Outcome:
         for at, (_, rows) in enumerate(group.losses):
             self._loss += delivery["loss", number, at] * rows
             self._rows += rows
+        for at, (rows, _, _) in enumerate(group.targets):
+            sums, squares = delivery["sums", number, at], delivery["squares", number, at]
+            if len(sums) != len(self._sums):
+                self._targets, self._sums, self._squares = 0, [0.0] * len(sums), [0.0] * len(sums)
+            self._targets += rows
+            self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
+            self._squares = [a + b for a, b in zip(self._squares, squares, strict=True)]
         for at, (_, total) in enumerate(group.counted or group.scored):
             self._right += delivery["right", number, at]
             self._total += total if isinstance(total, int) else delivery["total", number, at]
@@ -101,8 +122,11 @@ class Phase:
         self.announced = False  # by a model that was put into evaluation mode
         self.groups: list[Group] = []
         self._current: Group | None = None
+        self.by_distance = False  # whether outputs were compared with targets by their difference
         self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        # The last outputs: the difference of two of them is no distance to a target.
+        self._outputs: deque[weakref.ref[torch.Tensor]] = deque(maxlen=16)
 
     def output(
         self, tensor: torch.Tensor, loader: int, rows: int, training: bool, marks: torch.Tensor | None
@@ -124,6 +148,7 @@ class Phase:
         self._current = group
         self._compared = False
         self._kinds.clear()
+        self._outputs.append(weakref.ref(tensor))
         self._mark(tensor, "score")
 
     @property
@@ -133,6 +158,9 @@ class Phase:
         if not self.announced or group is None or group.training_mode:
             return False
         return not (group.losses or group.counted or group.scored)
+
+    def _is_output(self, value: torch.Tensor) -> bool:
+        return any(reference() is value for reference in self._outputs)
 
     def _mark(self, value: Any, kind: str) -> None:
         if isinstance(value, torch.Tensor):
@@ -159,10 +187,18 @@ class Phase:
                 self._current.counted.append((right, result.numel()))
             return
         first = args[0][0] if isinstance(args[0], list | tuple) and args[0] else args[0]
+        if name in DIFFERENCES and len(args) > 1 and not self._kind(first):
+            args = (args[1], args[0], *args[2:])  # a target minus an output is as good
+            first = args[0]
         kind = self._kind(first)
         if not kind:
             return
-        if name in _DECIDES:
+        if kind == "difference":
+            self.by_distance |= name in _SIZES
+        elif name in DIFFERENCES and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            if kind == "score" and args[0].shape == args[1].shape and not self._is_output(args[1]):
+                self._mark(result, "difference")
+        elif name in _DECIDES:
             self._mark(result, "class")
         elif name in ("max", "topk", "sort") and isinstance(result, tuple) and len(result) > 1:
             self._mark(result[1], "class")
@@ -180,6 +216,10 @@ class Phase:
             group.losses.append((call.value.mean(), rows))
         else:
             group.losses.append((call.value / rows if call.reduction == "sum" else call.value, rows))
+        spread = spread_items(call)
+        self.by_distance |= spread is not None
+        if spread is not None:
+            group.targets.append(spread)
         if target_kind:
             found = hits(call, target_kind)
             if found is not None:
@@ -198,6 +238,8 @@ class Phase:
         items: list[tuple[Tag, torch.Tensor]] = []
         for number, group in enumerate(self.groups):
             items += [(("loss", number, at), value) for at, (value, _) in enumerate(group.losses)]
+            for at, (_, sums, squares) in enumerate(group.targets):
+                items += [(("sums", number, at), sums), (("squares", number, at), squares)]
             for at, (right, total) in enumerate(group.counted or group.scored):
                 items.append((("right", number, at), right))
                 if isinstance(total, torch.Tensor):

@@ -13,6 +13,39 @@ from akeso.torch.mailbox import Tag
 
 Items = list[tuple[Tag, torch.Tensor]]
 _ROWS, _COLUMNS = 32, 256
+#: Values of a batch that are sorted column by column, the samples among them, and how few of those say nothing.
+_SORTED, _SAMPLES, _FEW = 1024, 64, 16
+#: Share of the samples that may lie at least half as far off as the farthest of a feature if that is an outlier.
+_RARE = 0.1
+
+
+def columns_of(tag: str, tensor: torch.Tensor) -> Items:
+    """A part of a batch in which outliers of single features are looked for; nothing where samples are too few."""
+    rows = min(len(tensor), _SAMPLES) if tensor.dim() else 0
+    if rows < _FEW:
+        return []
+    part = tensor[:rows].reshape(rows, -1)
+    part = part[:, : _SORTED // rows]
+    # Sorted on the host: a thousand numbers travel faster than a card sorts them.
+    return [(f"{tag}_columns", part.float().reshape(-1)), (f"{tag}_column_rows", torch.tensor(rows))]
+
+
+def far_off(tag: str, delivery: dict[Any, Any]) -> tuple[float | None, float | None]:
+    """How far the farthest rare value lies from the median of its own feature in interquartile ranges, and these.
+
+    The ranges are given as their root mean square over features.
+    """
+    if f"{tag}_columns" not in delivery:
+        return None, None
+    values = np.asarray(delivery[f"{tag}_columns"]).reshape(int(delivery[f"{tag}_column_rows"]), -1)
+    if not np.isfinite(values).all():
+        return None, None
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    gap = np.abs(values - middle)
+    farthest = gap.max(0)
+    known = (high > low) & ((gap >= 0.5 * farthest).mean(0) <= _RARE)
+    off = float((farthest[known] / (high - low)[known]).max()) if known.any() else None
+    return off, float(np.sqrt(np.mean((high - low) ** 2)))
 
 
 def input_items(tensor: torch.Tensor) -> Items:
@@ -36,8 +69,8 @@ def input_items(tensor: torch.Tensor) -> Items:
         if part.dim() == 2 and part.shape[1] > 1:
             items.append(("input_spreads", spread[:_COLUMNS]))
             items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
+            items += columns_of("input", clean)
     flat = clean.reshape(-1)
-    # Sorted on the host: a thousand numbers travel faster than a card sorts them.
     items.append(("input_part", flat[:: math.ceil(flat.numel() / 1024)]))
     return items
 
@@ -56,6 +89,9 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
     if spreads:
         out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]
+    outlier, _ = far_off("input", delivery)
+    if outlier is not None:
+        out["input_feature_outlier"] = outlier
     low, middle, high = map(float, np.quantile(delivery["input_part"], (0.25, 0.5, 0.75)))
     if high > low:
         out["input_outlier"] = max(out["input_max"] - middle, middle - out["input_min"]) / (high - low)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
-from torch import nn
 
-from akeso.history import Layer, Parameter
+from akeso.history import BARE, Layer, Parameter
 from akeso.torch.activations import ACTIVATIONS
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, Names, role_of
@@ -17,9 +16,18 @@ Items = list[tuple[Tag, torch.Tensor]]
 _ACTIVATION_NAMES = frozenset(ACTIVATIONS.values()) | {"Softmax", "LogSoftmax"}
 
 
-def initial_items(names: Names) -> Items:
+def bare(names: Names, optimizers: Iterable[torch.optim.Optimizer]) -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a script that makes its network of nothing else; none where there is any module."""
+    if names.labels:
+        return []
+    given = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    return [(names.parameter(tensor), tensor) for tensor in given if tensor.requires_grad and tensor.numel()]
+
+
+def initial_items(names: Names, tensors: Iterable[tuple[str, torch.Tensor]] = ()) -> Items:
     """Norm and mean of every parameter, to be sent before the first step changes them."""
-    named = [(name, parameter.detach()) for name, parameter in names.parameters() if parameter.numel()]
+    known = [*names.parameters(), *tensors]
+    named = [(name, parameter.detach()) for name, parameter in known if parameter.numel()]
     if not named:
         return []
     norms = torch._foreach_norm([tensor for _, tensor in named])
@@ -35,9 +43,13 @@ def layers_of(
     first_use: Mapping[str, int],
     initial: Delivery,
     seen: Collection[str],
+    tensors: Iterable[tuple[str, torch.Tensor]] = (),
 ) -> list[Layer]:
-    """Every module with parameters, an activation or dropout, in order of use."""
-    layers: list[Layer] = []
+    """Every module with parameters, an activation or dropout, in order of use; bare tensors as layers of their own."""
+    layers = [
+        Layer(name, BARE, index, (_parameter(name, tensor, True, initial),), role="tensor")
+        for index, (name, tensor) in enumerate(tensors)
+    ]
     last_output = max(
         (module_order(name, index, first_use) for index, (name, module) in enumerate(names.modules())
          if role_of(module) in ("linear", "convolution")),
@@ -66,7 +78,7 @@ def module_order(name: str, index: int, first_use: Mapping[str, int]) -> float:
     return float(first_use.get(name, 1_000_000 + index))
 
 
-def _parameter(name: str, parameter: nn.Parameter, optimized: bool, initial: Delivery) -> Parameter:
+def _parameter(name: str, parameter: torch.Tensor, optimized: bool, initial: Delivery) -> Parameter:
     mean = float(initial.get(("mean", name), 0.0))
     norm = float(initial.get(("norm", name), 0.0))
     variance = norm * norm / max(parameter.numel(), 1) - mean * mean

@@ -28,6 +28,8 @@ RELATIONAL: Final = frozenset(
      "ctc_loss", "hinge_embedding_loss"}
 )  # fmt: skip
 
+#: Differences in which a target of another shape would be spread over the prediction.
+DIFFERENCES: Final = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
 _REDUCTIONS: Final = {0: "none", 1: "mean", 2: "sum"}
 
 #: Backward nodes of functions that may stand between the last layer and the loss.
@@ -65,6 +67,7 @@ class LossCall:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     ignore_index: int = -100
     class_weight: torch.Tensor | None = None  # of every class; under a binary loss of the positive answers
+    activation: str | None = None  # the last function this very prediction went through; ``None`` when unseen
 
 
 def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
@@ -97,6 +100,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
         arguments,
         int(kwargs.get("ignore_index", -100)),
         weight.detach() if isinstance(weight, torch.Tensor) else None,
+        output_activation(prediction),
     )
 
 
@@ -184,6 +188,11 @@ class ByHand:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], str, torch.Tensor, torch.Tensor]] = {}
 
+    @property
+    def seen(self) -> bool:
+        """Whether any prediction was subtracted from a target in this step."""
+        return bool(self._known)
+
     def clear(self) -> None:
         """A new step begins."""
         self._known.clear()
@@ -219,5 +228,6 @@ class ByHand:
                 result.detach(),
                 reduction,
                 {"reduction": reduction},
+                activation=output_activation(prediction),
             )
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from akeso.history import BARE
 from akeso.torch import inventory
 from akeso.torch.activations import Sites
 from akeso.torch.mailbox import Delivery, Mailbox
@@ -69,7 +70,8 @@ class Members:
         }
         if step == 0 or not self._initial:
             with quiet():
-                self._mailbox.post(inventory.initial_items(self._names), self._initial.update)
+                tensors = inventory.bare(self._names, self._keep)
+                self._mailbox.post(inventory.initial_items(self._names, tensors), self._initial.update)
                 self._mailbox.collect(wait=True)
         self.list_layers()
         for root in self._names.roots:
@@ -90,10 +92,15 @@ class Members:
         """Put the layers on record as they are known now."""
         owners = {site.split("#")[0] for site in self._sites.order}
         layers = inventory.layers_of(
-            self._names, self.optimized, self._passes.first_use, self._initial, owners
+            self._names,
+            self.optimized,
+            self._passes.first_use,
+            self._initial,
+            owners,
+            inventory.bare(self._names, self._keep),
         )
         for layer in layers:
             self._record.layer(layer)
-        weighted = [layer for layer in layers if layer.parameters]
+        weighted = [layer for layer in layers if layer.parameters and layer.kind != BARE]
         self._record.fact("layers_total", len(weighted))
         self._record.fact("layers_seen", sum(layer.name in self._passes.first_use for layer in weighted))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 
@@ -19,6 +19,60 @@ class Origin:
     what: str  # "input", "weight", "activation", "loss"
     module: str
     operation: str = ""
+    edge: str = ""  # a function that was given a value at the edge of what it is defined for
+
+
+#: Backward nodes of functions without a finite slope at the edge of what they are defined for: the function, what the
+#: node has kept of it, and the size from which that is the edge (``None``: where it is zero).
+_EDGES: Final = {
+    "SqrtBackward0": ("sqrt", "_saved_result", None), "PowBackward0": ("pow", "_saved_self", None),
+    "StdBackward0": ("std", "_saved_result", None), "LogBackward0": ("log", "_saved_self", None),
+    "Log2Backward0": ("log2", "_saved_self", None), "Log10Backward0": ("log10", "_saved_self", None),
+    "DivBackward0": ("div", "_saved_other", None), "AcosBackward0": ("acos", "_saved_self", 1.0),
+    "AsinBackward0": ("asin", "_saved_self", 1.0),
+}  # fmt: skip
+#: Nodes that are looked at, from the loss on, and functions: what scripts write by hand stands before the last layer.
+_NEAR, _MOST = 200, 16
+
+
+def edges(loss: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Functions near the loss that may have no finite slope, and whether they were given such a value.
+
+    Waits for no device: whether it is so arrives with the readings.
+    """
+    found: list[tuple[str, torch.Tensor]] = []
+    queue: deque[Any] = deque([loss.grad_fn])
+    seen: set[Any] = set()
+    while queue and len(seen) < _NEAR and len(found) < _MOST:
+        node = queue.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name, at = _at_edge(node)
+        if at is not None:
+            found.append((name, at))
+        queue.extend(parent for parent, _ in node.next_functions)
+    return found
+
+
+def _at_edge(node: Any) -> tuple[str, torch.Tensor | None]:
+    name, attribute, size = _EDGES.get(type(node).__name__, ("", "", None))
+    if not name or (name == "pow" and not 0 < _exponent(node) < 1):
+        return name, None
+    try:
+        kept = getattr(node, attribute, None)
+    except RuntimeError:  # freed already
+        return name, None
+    # What is a tensor of another kind, as a part of one that is spread over devices, cannot be sent with the others.
+    if type(kept) is not torch.Tensor or not kept.is_floating_point() or not kept.numel():
+        return name, None
+    kept = kept.detach()
+    return name, (kept == 0).any() if size is None else (kept.abs() >= size).any()
+
+
+def _exponent(node: Any) -> float:
+    given = getattr(node, "_saved_exponent", None)
+    return float(given) if isinstance(given, (int, float)) else math.nan
 
 
 def locate(loss: torch.Tensor, names: Names) -> Origin:
@@ -31,7 +85,12 @@ def locate(loss: torch.Tensor, names: Names) -> Origin:
         for (name, _), norm in zip(named, norms.tolist(), strict=True):
             if not math.isfinite(norm):
                 return Origin("weight", name.rpartition(".")[0] or name)
-    return _in_graph(loss, names)
+    origin = _in_graph(loss, names)
+    if origin.what == "loss":
+        # Nothing that was kept is broken: a function near the loss has made it, out of values that were not.
+        edge = next((name for name, at in edges(loss) if bool(at)), "")
+        origin = replace(origin, edge=edge)
+    return origin
 
 
 def _in_graph(loss: torch.Tensor, names: Names) -> Origin:

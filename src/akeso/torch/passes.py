@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
@@ -12,13 +13,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
-from akeso.torch.losses import LOSSES, ByHand, LossCall, broadcast_of, output_activation, recognise
+from akeso.torch.losses import DIFFERENCES, LOSSES, ByHand, LossCall, broadcast_of, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
 
-#: Differences in which a target of another shape would be spread over the prediction.
-_DIFFERENCES = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
 Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
 
 
@@ -63,13 +62,14 @@ class Passes:
         self._stack: list[nn.Module] = []
         self._read: set[int] = set()  # roots read in this step
         self._by_hand = ByHand()
+        self._outputs: deque[int] = deque(maxlen=16)  # where the last outputs of models lie
         self.reading = False
         self.broken = False
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
+        self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
         self.models: list[nn.Module] = []  # that ran in this step
-        self.output_activation: str | None = None
         self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
@@ -94,6 +94,7 @@ class Passes:
         self.models.clear()
         self.broadcasts.clear()
         self._by_hand.clear()
+        self.directions = False
         self.model_input = None
         self._tap.open()
 
@@ -189,6 +190,7 @@ class Passes:
         self._read.add(id(module))
         tensor = first_tensor(output)
         if tensor is not None:
+            self._outputs.append(_place_of(tensor))
             self._push()
             with quiet():
                 self._on_output(module, tensor, first_tensor(inputs))
@@ -229,7 +231,9 @@ class Passes:
 
     def _written_out(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A loss may be written out as arithmetic on a prediction and a target."""
-        if name not in _DIFFERENCES:
+        if name == "cosine_similarity":
+            self._direction([one for one in (*args[:2], *kwargs.values()) if isinstance(one, torch.Tensor)])
+        if name not in DIFFERENCES:
             call = self._by_hand.called(name, args, kwargs, result)
             if call is not None:
                 self.calls.append(call)
@@ -239,10 +243,19 @@ class Passes:
             if one.requires_grad == other.requires_grad:
                 return
             prediction, target = (one, other) if one.requires_grad else (other, one)
-            if self.output_activation in (None, "none"):
-                self.output_activation = output_activation(prediction)
             self._spread(prediction, target)
             self._by_hand.difference(prediction, target, result)
+
+    def _direction(self, given: list[torch.Tensor]) -> None:
+        """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
+        data = [one for one in given if not one.requires_grad]
+        if len(given) == 2 and len(data) == 1:
+            self.directions |= _place_of(data[0]) not in self._outputs
+
+    @property
+    def directions_alone(self) -> bool:
+        """Whether this step compared outputs with targets by their direction, and by no difference."""
+        return self.directions and not self.calls and not self._by_hand.seen
 
     def _spread(self, prediction: torch.Tensor, target: torch.Tensor) -> None:
         result = broadcast_of(prediction, target)
@@ -253,18 +266,22 @@ class Passes:
         call = recognise(name, args, kwargs, result)
         if call is None:
             return
-        prediction = args[0] if args else kwargs.get("input")
-        if self.reading and isinstance(prediction, torch.Tensor):
-            if self.output_activation in (None, "none") and prediction.requires_grad:
-                self.output_activation = output_activation(prediction)
-            if name not in ("cross_entropy", "nll_loss"):
-                self._spread(call.prediction, call.target)
+        if self.reading and name not in ("cross_entropy", "nll_loss"):
+            self._spread(call.prediction, call.target)
         self.calls.append(call)
 
     def _fail(self, where: str, error: Exception) -> None:
         self.broken = True
         self.end()
         self._on_error(where, error)
+
+
+def _place_of(tensor: torch.Tensor) -> int:
+    """Where the values of a tensor lie; 0 for those that have no place, as sparse ones and what ``vmap`` hands out."""
+    try:
+        return tensor.data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _has_children(module: nn.Module) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from akeso.torch import activations, gradients, inputs
+from akeso.torch import activations, gradients, inputs, nonfinite
 from akeso.torch.activations import Sites
 from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
@@ -16,6 +16,9 @@ from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.naming import Names
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
+
+#: Marks what says whether a function near the loss was given a value at the edge of what it is defined for.
+_EDGE = "edge"
 
 
 class SampledStep:
@@ -50,6 +53,9 @@ class SampledStep:
         self._items += items
         self._items += self._sites.take()
         self._facts.update(facts)
+        if self._alarms.calm:
+            found = nonfinite.edges(loss)
+            self._items += [((_EDGE, number, name), at) for number, (name, at) in enumerate(found)]
 
     def before(self, optimizer: torch.optim.Optimizer, *, closure: bool) -> None:
         """Read weights and gradients as the optimizer is about to use them."""
@@ -102,7 +108,8 @@ class SampledStep:
         sizes: dict[str, int],
         delivery: Delivery,
     ) -> None:
-        pairs = {tag: value for tag, value in delivery.items() if isinstance(tag, tuple)}
+        edges = [tag[2] for tag, at in delivery.items() if isinstance(tag, tuple) and tag[0] == _EDGE and at]
+        pairs = {tag: value for tag, value in delivery.items() if isinstance(tag, tuple) and tag[0] != _EDGE}
         plain: Delivery = {tag: value for tag, value in delivery.items() if isinstance(tag, str)}
         readings = gradients.readings_of(
             {tag: v for tag, v in pairs.items() if not tag[0].startswith("act_")}, sizes
@@ -123,4 +130,4 @@ class SampledStep:
         self._record.readings(step, readings)
         if self._sites.kinds:
             self._record.fact("activations", dict(self._sites.kinds))
-        self._alarms.readings(step, readings)
+        self._alarms.readings(step, readings, edges)

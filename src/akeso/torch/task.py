@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from akeso.torch.inputs import columns_of
 from akeso.torch.losses import LossCall
 from akeso.torch.mailbox import Tag
 
@@ -25,6 +26,8 @@ _SIGNED_LOSSES = ("soft_margin_loss", "multilabel_soft_margin_loss")
 #: Losses that grow with the distance rather than with its square, and the argument up to which they bend.
 _ABSOLUTE_LOSSES = {"l1_loss": "", "smooth_l1_loss": "beta", "huber_loss": "delta"}
 _VALUE_LOSSES = ("mse_loss", *_ABSOLUTE_LOSSES)
+#: Columns of the targets whose spread is followed.
+_COLUMNS = 256
 #: Target values of one batch that are kept for medians, those of all batches, and the samples they must stand for.
 _PART, _KEPT, _ENOUGH = 256, 4096, 8
 
@@ -197,12 +200,16 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
             var, mean = torch.var_mean(part, correction=0)
             items += [("target_min", low), ("target_max", high), ("target_var", var), ("target_mean", mean)]
             columns = (
-                part.reshape(len(part), -1)[:, :256].double() if part.dim() else part.reshape(1, 1).double()
+                part.reshape(len(part), -1)[:, :_COLUMNS].double()
+                if part.dim()
+                else part.reshape(1, 1).double()
             )
             items += [
                 ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
             ]  # fmt: skip
+            if call.name in _VALUE_LOSSES:
+                items += columns_of("target", part)
             if call.name in _ABSOLUTE_LOSSES and part.numel() == columns.numel():
                 rows = max(1, min(16, _PART // columns.shape[1]))
                 items += [
@@ -237,6 +244,20 @@ def histogram_size(call: LossCall) -> int:
     return units if units <= _HISTOGRAM else 0
 
 
+def spread_items(call: LossCall) -> tuple[int, torch.Tensor, torch.Tensor] | None:
+    """Rows of the targets, their sums and sums of squares per column; ``None`` where a loss is not for values."""
+    target = call.target
+    if call.name not in _VALUE_LOSSES or not target.is_floating_point() or target.numel() < 2:
+        return None
+    columns = target.reshape(len(target), -1)[:, :_COLUMNS].double()
+    return len(columns), columns.sum(0), (columns * columns).sum(0)
+
+
+def power_of(loss: str) -> int:
+    """How a loss for values grows when all values are given in a larger unit: with it, or with its square."""
+    return 2 if loss == "mse_loss" else 1
+
+
 class TargetAccount:
     """What the targets of all sampled batches say together: class shares, spread, a constant's loss."""
 
@@ -267,6 +288,10 @@ class TargetAccount:
                 kept = _KEPT // len(sums) * len(sums)
                 self._values = (self._values + list(delivery["target_part"]))[-kept:]
                 self._bend = delivery["target_bend"]
+
+    def spread(self) -> float:
+        """Standard deviation of the targets, root mean square over columns; 0 where none were seen."""
+        return spread_of(self._rows, self._sum, self._squares)
 
     @property
     def top_share(self) -> float | None:
@@ -305,6 +330,14 @@ class TargetAccount:
             columns = [self._values[index :: len(means)] for index in range(len(means))]
             return sum(_around_the_middle(loss, column, self._bend) for column in columns) / len(means)
         return None
+
+
+def spread_of(rows: float, sums: Sequence[float], squares: Sequence[float]) -> float:
+    """Standard deviation behind sums and sums of squares per column, root mean square over columns."""
+    if rows < 2 or not sums or not all(map(math.isfinite, (*sums, *squares))):
+        return 0.0
+    variances = [max(q / rows - (s / rows) ** 2, 0.0) for s, q in zip(sums, squares, strict=True)]
+    return math.sqrt(sum(variances) / len(variances))
 
 
 def _bend(call: LossCall) -> float:

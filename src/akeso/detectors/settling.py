@@ -1,0 +1,99 @@
+"""Whether a training settles: how far the loss jumps about when it no longer falls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors.standing import Standing, validation_loss
+from akeso.detectors.steps import last_rate, rate
+from akeso.history import Floats, History
+
+#: Parts of the late loss whose means are compared, and how far they must go beyond what batch noise explains.
+_PARTS, _BEYOND_NOISE = 10, 3.0
+#: Share of a constant prediction's loss below which jumps, however large by themselves, no longer matter.
+_NEXT_TO_NOTHING = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Flutter:
+    """A validation loss that goes up and down: typical factor from one time to the next, its range, since when."""
+
+    factor: float
+    least: float
+    most: float
+    since: int
+    update: float
+
+
+def flutter(
+    history: History, stand: Standing, jump: float, update: float, evaluations: int
+) -> Flutter | None:
+    """Whether steps of at least ``update`` of the weights throw the loss about by a factor of at least ``jump``.
+
+    A validation set is the same every time, so that all its loss does is done by the weights. Training must show
+    the same from one part to the next, and beyond batch noise; where the loss still falls, or a schedule is about
+    to calm it down, there is nothing to say yet.
+    """
+    series = validation_loss(history)
+    late = series.values[len(series) // 2 :]
+    if len(series) < evaluations or not (late > 0).all() or stand.recent.falls or curves.trend(late).falls:
+        return None
+    if not stand.remaining_loss >= _NEXT_TO_NOTHING or last_rate(history) < 0.5 * rate(history):
+        return None
+    factor = math.exp(float(np.median(np.abs(np.diff(np.log(late))))))
+    steps = network.updates(history, network.recent(history, 0.3, 20))
+    if factor < jump or not len(steps) or float(np.median(steps)) < update:
+        return None
+    if not _trains_so(history.series("loss").finite().values, jump):
+        return None
+    return Flutter(
+        factor,
+        float(late.min()),
+        float(late.max()),
+        int(series.steps[len(series) // 2]),
+        float(np.median(steps)),
+    )
+
+
+def _trains_so(loss: Floats, jump: float) -> bool:
+    """Whether the means over parts of the late training loss differ by such factors, too."""
+    late = curves.tail(loss, 0.5, 20)
+    means = curves.block_means(late, _PARTS)
+    if len(means) < _PARTS or not (means > 0).all():
+        return False
+    by_chance = curves.noise(late) / float(np.mean(means)) / math.sqrt(len(late) / _PARTS)
+    spread = float(np.std(np.log(means)))
+    return spread >= math.log(jump) and spread >= _BEYOND_NOISE * by_chance
+
+
+def calm(history: History, stand: Standing, remaining: float, evaluations: int = 4) -> bool:
+    """Whether late validation is good every time: then a training loss that swings does so with what is in its batches.
+
+    Where one target in fifty is absurd and the loss bounds what it does to the weights, batches that hold one lose more
+    than a constant prediction for ever, and all others are learnt.
+    """
+    values = validation_loss(history).values
+    late = values[len(values) // 2 :]
+    return len(late) >= evaluations and bool(np.max(late) < remaining * stand.baseline)
+
+
+def jumps(values: Floats) -> tuple[float, float]:
+    """How far a curve typically jumps from one value to the next, as a standard deviation; the same without its worst.
+
+    A single value far off makes two jumps of its own, and is an accident.
+    """
+    parts = [values, *(np.delete(values, index) for index in range(len(values)))]
+    found = [_typical_jump(part) for part in parts]
+    return found[0], min(found[1:], default=0.0)
+
+
+def _typical_jump(values: Floats) -> float:
+    if len(values) < 2:
+        return 0.0
+    return math.sqrt(
+        float(np.median(np.diff(values) ** 2)) / 2.0 / 0.455
+    )  # the median of a squared normal value

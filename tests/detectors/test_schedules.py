@@ -1,0 +1,72 @@
+"""Schedules that take the learning rate away while the loss is still falling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from akeso.detectors.steps import falls_at_end
+from akeso.detectors.testing import Curve, Sketch
+from akeso.diagnosis import Diagnosis
+from akeso.examination import examine
+from akeso.history import History
+
+STEPS, EARLY = 600, 60
+
+
+def _by_epochs(share: np.ndarray) -> np.ndarray:
+    """A tenth of the rate after every epoch of thirty steps."""
+    return 0.02 * 0.1 ** np.floor(share * (STEPS - 1) / 30)
+
+
+def _stopped(share: np.ndarray) -> np.ndarray:
+    """A loss that falls for as long as there is a rate."""
+    return 2.3 - 1.2 * np.minimum(share * (STEPS - 1) / EARLY, 1.0)
+
+
+def _settled(share: np.ndarray) -> np.ndarray:
+    """A loss that has long come to rest when the rate goes."""
+    return 1.1 + 1.2 * np.exp(-share * (STEPS - 1) / 3)
+
+
+def _resting(loss: Curve, rate: Curve, moves: float = 1e-9) -> History:
+    """A run whose weights move by ``moves`` per step once the rate is gone."""
+    whole = Sketch(
+        steps=STEPS, loss=loss, rate=rate, noise=0.05, accuracy=lambda s: np.full_like(s, 0.5)
+    ).history()
+    history = History(planned_steps=STEPS)
+    history.layers, history.facts, history.finished = whole.layers, whole.facts, True
+    for signal in whole.signals():
+        for scope in whole.scopes(signal):
+            series = whole.series(signal, scope)
+            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+                gone = signal == "update_ratio" and step > 2 * EARLY
+                history.add(
+                    step, signal, scope, moves if gone else 5 * value if signal == "update_ratio" else value
+                )
+    return history
+
+
+def _found(history: History) -> list[Diagnosis]:
+    return [one for one in examine(history).diagnoses if one.severity != "info"]
+
+
+def test_a_rate_that_is_gone_after_a_tenth_of_the_run_is_named() -> None:
+    found = _found(_resting(_stopped, _by_epochs))
+    assert found[0].problem == "learning-rate-too-low"
+    assert "taken away too early" in found[0].sentence
+
+
+def test_a_rate_that_goes_when_the_loss_has_settled_is_not() -> None:
+    assert not _found(_resting(_settled, lambda s: np.where(s < 0.1, 0.02, 2e-9)))
+
+
+def test_a_rate_that_falls_slowly_is_not() -> None:
+    assert not _found(_resting(_stopped, lambda s: 0.02 * (1.0001 - s), 1e-4))
+
+
+@pytest.mark.parametrize(("last", "falls"), [(1.0, True), (1.29, False)])
+def test_a_curve_falls_at_its_end_or_has_settled(last: float, falls: bool) -> None:
+    random = np.random.default_rng(0)
+    curve = np.concatenate([np.linspace(2.3, 1.3, 20), np.linspace(1.3, last, 20)])
+    assert falls_at_end(curve + 0.03 * random.standard_normal(40)) is falls

@@ -1,0 +1,90 @@
+"""Losses that are low already and do not stay anywhere, because the steps are too long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from akeso.detectors.settling import jumps
+from akeso.detectors.testing import Curve, Sketch, falling, flat
+from akeso.diagnosis import Diagnosis
+from akeso.examination import examine
+
+REGRESSION = {"task": "regression", "loss": "mse_loss", "classes": 1, "target_kind": "values"}
+TARGETS = {"target_mean": 0.0, "target_std": 1.0, "target_min": -2.5, "target_max": 2.5}
+
+
+def _thrown(share: np.ndarray) -> np.ndarray:
+    """A loss that comes down at once and then goes up and down by factors."""
+    return 0.05 * np.exp(1.1 * np.sin(1 + 41 * share)) + np.exp(-40 * share)
+
+
+def _found(
+    loss: Curve, validation: Curve, update: float, rate: Curve = lambda share: np.full_like(share, 0.1)
+) -> list[Diagnosis]:
+    sketch = Sketch(
+        steps=600, loss=loss, validation=validation, evaluations=16, baseline=1.0, accuracy=None, facts=REGRESSION,
+        run=TARGETS, update=lambda index: update, rate=rate,
+    )  # fmt: skip
+    return [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+
+
+def test_long_steps_that_throw_a_low_loss_about_are_named() -> None:
+    found = _found(_thrown, _thrown, 0.025)
+    assert [one.problem for one in found] == ["oscillating-loss"]
+    assert "does not settle" in found[0].sentence
+
+
+def test_the_same_curve_with_short_steps_is_not_their_doing() -> None:
+    assert not _found(_thrown, _thrown, 0.002)
+
+
+def test_a_schedule_is_given_time_to_calm_the_loss_down() -> None:
+    assert not _found(_thrown, _thrown, 0.025, lambda share: 0.1 * (1.001 - share))
+
+
+def test_a_loss_that_is_next_to_nothing_may_jump() -> None:
+    assert not _found(lambda s: 0.05 * _thrown(s), lambda s: 0.05 * _thrown(s), 0.025)
+
+
+def test_validation_that_jumps_alone_is_a_matter_of_its_samples() -> None:
+    assert not _found(falling(1.0, 0.05, 20.0), _thrown, 0.025)
+
+
+def _spiky(share: np.ndarray) -> np.ndarray:
+    """One batch in three holds an absurd target, under a loss that bounds what it does to the weights."""
+    return np.where(np.round(share * 599) % 3 == 0, 15.0, 0.1)
+
+
+def test_batches_with_absurd_targets_swing_alone_where_validation_is_good() -> None:
+    sketch = Sketch(
+        steps=600, loss=_spiky, validation=falling(0.9, 0.1, 8.0), evaluations=16, baseline=5.0, accuracy=None,
+        facts={**REGRESSION, "loss": "huber_loss"}, run=TARGETS,
+    )  # fmt: skip
+    assert not [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+
+
+@pytest.mark.parametrize(("validation", "named"), [(flat(2.5), True), (falling(2.3, 0.2, 20.0), False)])
+def test_swings_are_named_where_validation_is_bad(validation: Curve, named: bool) -> None:
+    sketch = Sketch(
+        loss=lambda s: 2.2 + 1.8 * np.sin(180 * s), noise=0.0, update=lambda i: 0.05, accuracy=flat(0.1),
+        validation=validation, evaluations=12,
+    )  # fmt: skip
+    found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert ("oscillating-loss" in found) is named
+
+
+@pytest.mark.parametrize(("dips", "named"), [((13,), False), ((9, 11, 13), True)])
+def test_one_bad_validation_is_an_accident(dips: tuple[int, ...], named: bool) -> None:
+    def accuracy(share: np.ndarray) -> np.ndarray:
+        return np.where(np.isin(np.round(16 * share), dips), 0.6, 0.85)
+
+    sketch = Sketch(validation_accuracy=accuracy, evaluations=16, facts={"val_size": 2000})
+    found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert ("oscillating-loss" in found) is named
+
+
+def test_what_is_typical_does_not_depend_on_the_worst_value() -> None:
+    assert jumps(np.array([0.837, 0.718, 0.833, 0.801]))[1] < 0.03
+    assert jumps(np.array([0.60, 0.72, 0.62, 0.41, 0.84, 0.78]))[1] > 0.05
+    assert jumps(np.array([0.5])) == (0.0, 0.0)

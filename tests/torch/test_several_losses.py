@@ -1,0 +1,72 @@
+"""Losses side by side: each is judged by the output it was given itself, and in the units it was given in."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import akeso
+from akeso.detectors.standing import standing, validation_loss
+
+
+def test_a_consistency_term_does_not_lend_its_softmax_to_the_cross_entropy() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(256, 4)
+    y = (x[:, 0] > 0).long()
+    student = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), 3e-3)
+    with akeso.watch(student, optimizer) as watch:
+        for step in range(60):
+            rows = torch.arange(32 * step, 32 * (step + 1)) % len(x)
+            with torch.no_grad():
+                wanted = teacher(x[rows]).softmax(1)
+            supervised = F.cross_entropy(student(x[rows]), y[rows])
+            consistent = ((student(x[rows]).softmax(1) - wanted) ** 2).sum(1).mean()
+            optimizer.zero_grad()
+            (supervised + consistent).backward()
+            optimizer.step()
+    assert watch.history.facts["output_activation"] == "none"
+    assert "improper-output-activation" not in [diagnosis.problem for diagnosis in watch.diagnoses]
+
+
+def test_a_softmax_before_the_cross_entropy_itself_is_seen_beside_other_terms() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(20):
+            x = torch.randn(32, 4)
+            optimizer.zero_grad()
+            penalty = ((model[0].weight - torch.eye(3, 4)) ** 2).sum()
+            (F.cross_entropy(model(x), x[:, :3].argmax(1)) + 0.01 * penalty).backward()
+            optimizer.step()
+    assert watch.history.facts["output_activation"] == "softmax"
+    assert "improper-output-activation" in [diagnosis.problem for diagnosis in watch.diagnoses]
+
+
+@pytest.mark.parametrize("unit", [1.0, 300.0, 0.01])
+def test_validation_in_the_units_of_the_data_is_compared_with_training_on_standardised_targets(
+    unit: float,
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(640, 4)
+    y = x.sum(1, keepdim=True) + 0.1 * torch.randn(640, 1)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            for rows in torch.randperm(512).split(32):
+                optimizer.zero_grad()
+                (F.mse_loss(model(x[rows]), y[rows]) / 4).backward()
+                optimizer.step()
+            with torch.no_grad():
+                F.mse_loss(model(x[512:]) * unit + 7.0, y[512:] * unit + 7.0)
+    stand = standing(watch.history)
+    left = validation_loss(watch.history).values / stand.baseline
+    truth = F.mse_loss(model(x[512:]).detach(), y[512:]) / y[512:].var(correction=0)
+    assert float(left[-1]) == pytest.approx(float(truth), rel=0.4)
+    assert not [diagnosis for diagnosis in watch.diagnoses if diagnosis.severity != "info"]
