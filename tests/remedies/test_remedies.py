@@ -248,3 +248,30 @@ def test_functions_are_guarded_where_nothing_had_grown() -> None:
     assert ["guard-functions"] in _remedies(_history(), "non-finite")
     grown = [_found("exploding-gradient"), _found("non-finite")]
     assert "guard-functions" not in str([c.prescription for c in candidates(_history(), grown)])
+
+
+def test_a_summed_loss_is_averaged_before_any_rate_is_lowered() -> None:
+    history = _history(task="regression", loss="mse_loss", loss_args={"reduction": "sum"})
+    for problem in ("learning-rate-too-high", "exploding-gradient"):
+        assert _remedies(history, problem)[0] == ["mean-reduction"]
+    assert _remedies(_history(), "learning-rate-too-high")[0] != ["mean-reduction"]
+
+
+def test_values_under_a_sigmoid_lose_it_in_the_model_and_get_their_units() -> None:
+    history = _history(task="regression", loss="mse_loss", output_activation="sigmoid", classes=1)
+    first = candidates(history, [_found("improper-output-activation")])[0].prescription
+    assert first[0].values == {"from": "Sigmoid", "to": "none", "in": "model"}
+    history.add(0, "target_max", "", 100.0)
+    units = candidates(history, [_found("improper-output-activation")])[0].prescription
+    assert [edit.remedy for edit in units] == ["substitute-activation", "standardise-targets"]
+
+
+def test_a_divergence_of_probabilities_gets_their_logarithm() -> None:
+    history = _history(loss="kl_div", output_activation="softmax", target_kind="distribution")
+    first = candidates(history, [_found("improper-output-activation")])[0].prescription
+    assert first[0].values["to"] == "LogSoftmax"
+
+
+def test_a_function_that_was_seen_at_its_edge_is_guarded_first() -> None:
+    seen = Diagnosis("non-finite", "error", 0.99, "", 3, {"function": "sqrt"}, (), (), "")
+    assert candidates(_history(), [seen])[0].prescription[0].remedy == "guard-functions"

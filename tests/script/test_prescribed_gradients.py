@@ -110,3 +110,38 @@ def test_a_script_that_takes_outputs_for_scores_is_given_scores(tmp_path):
     assert torch.equal(weights(done), weights(fixed))
     assert torch.equal(done["likely"], fixed["likely"])
     assert float(done["likely"].min()) < 0.5
+
+
+def test_a_deviation_of_nothing_is_not_divided_by(tmp_path):
+    """Rows of equal values, normalised by hand: zero by zero, in the data itself and before any weight."""
+    sick = SOURCE.replace("model = nn.Sequential(", "x[:8] = 1.0\nmodel = nn.Sequential(Norm(), ")
+    sick = sick.replace(
+        "from torch.optim import SGD",
+        "from torch.optim import SGD\n"
+        "class Norm(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)\n",
+    )
+    assert not torch.isfinite(weights(plainly(tmp_path, sick))).all()
+    done = perform(tmp_path, sick, edit("guard-functions"))
+    assert torch.isfinite(weights(done)).all()
+
+
+def test_a_divergence_is_given_logarithms(tmp_path):
+    sick = SOURCE.replace("model(x)\n", "F.softmax(model(x), dim=1)\n").replace(
+        "F.cross_entropy(out, y)", "F.kl_div(out, F.one_hot(y, 2).float(), reduction='batchmean')"
+    )
+    done = perform(tmp_path, sick, edit("substitute-activation", "output", from_="Softmax", to="LogSoftmax"))
+    fixed = plainly(tmp_path, sick.replace("F.softmax", "F.log_softmax"))
+    assert torch.allclose(weights(done), weights(fixed), atol=1e-6)
+    assert torch.allclose(done["out"].detach().sum(1), torch.ones(64))  # the script still sees probabilities
+
+
+def test_an_output_that_is_a_value_loses_its_sigmoid_in_the_model(tmp_path):
+    source = SOURCE.replace("nn.Linear(8, 2))", "nn.Linear(8, 1), nn.Sigmoid())")
+    source = source.replace("F.cross_entropy(out, y)", "F.mse_loss(out[:, 0], 50.0 * x[:, 0])")
+    values = {"from_": "Sigmoid", "to": "none", "in": "model"}
+    done = perform(tmp_path, source, edit("substitute-activation", "output", **values))
+    fixed = plainly(tmp_path, source.replace(", nn.Sigmoid())", ")"))
+    assert torch.equal(weights(done), weights(fixed))
+    assert float(done["out"].detach().max()) > 1.0

@@ -12,10 +12,12 @@ from sklearn.datasets import make_circles
 from torch import nn
 
 import akeso
+from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
-from akeso.treatment.plans.judging import comparable, out_of_reach
+from akeso.treatment.plans.judging import comparable, disappoints, out_of_reach
 from akeso.treatment.plans.ledger import Ledger, better
+from akeso.treatment.plans.race import promise
 from akeso.treatment.recipe_program import RecipeProgram
 
 _x, _y = make_circles(600, noise=0.1, factor=0.5, random_state=1)
@@ -181,6 +183,18 @@ def test_another_figure_of_the_untreated_run_is_no_proof() -> None:
     assert better(broken, early)
     assert not comparable(early, broken)
     assert not out_of_reach(early, broken)
+
+
+def test_a_training_that_breaks_is_not_judged_by_what_it_showed_before() -> None:
+    source = Scripted(0.0, None).source
+    broken = Diagnosis("non-finite", "error", 0.99, "", 40, {"recovered": False}, (), (), "")
+    healed = replace(broken, evidence={"recovered": True})
+    sound = replace(source, metric=0.6, diagnoses=())
+    ahead = replace(source, metric=0.9, diagnoses=(broken,))
+    assert promise(ahead, source) < promise(sound, source)
+    assert promise(replace(ahead, diagnoses=(healed,)), source) > promise(sound, source)
+    assert "not finite" in disappoints(ahead, source, [], 1.0)
+    assert not disappoints(sound, source, [], 1.0)
 
 
 class Resumable(Scripted):

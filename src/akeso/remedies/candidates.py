@@ -57,6 +57,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),
     "learning-rate-too-high": (
+        MeanReduction(),
         SubstituteGrowing(),
         RobustLoss(),
         OrdinaryOptions(),
@@ -66,6 +67,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         WarmUp(),
     ),
     "exploding-gradient": (
+        MeanReduction(),
         RobustLoss(),
         Reinitialise(),
         SubstituteActivation(),
@@ -102,11 +104,14 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         FindRate(),
     ),
     "non-finite": (
+        GuardFunctions(named=True),
+        MeanReduction(),
         SubstituteGrowing(),
         RobustLoss(),
         LowerRate(),
         GuardFunctions(),
         ClipGradient(),
+        InsertNormalisation(),
         Reinitialise(),
         ScaleInputs(),
         RollBack(),

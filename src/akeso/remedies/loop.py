@@ -47,17 +47,22 @@ class TrainEverything(Remedy):
 
 
 class GuardFunctions(Remedy):
-    """Roots, logarithms and powers kept off zero, where their slope is infinite: for gradients broken from the start.
+    """Roots, logarithms and divisions kept off zero, where their slope is infinite.
 
-    What first grew and then overflowed is not of this kind.
+    What first grew and then overflowed is not of this kind. With ``named`` only where one of them was seen to be given
+    such a value.
     """
 
     name = "guard-functions"
 
+    def __init__(self, named: bool = False) -> None:
+        self.named = named
+
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         if any(found.problem == "exploding-gradient" for found in diagnoses):
             return
-        if any(found.problem == "non-finite" for found in diagnoses):
+        broken = [found for found in diagnoses if found.problem == "non-finite"]
+        if broken and (not self.named or any(found.evidence.get("function") for found in broken)):
             yield Prescription([Edit("guard-functions")])
 
 

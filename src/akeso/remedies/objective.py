@@ -19,6 +19,7 @@ _LOSS = {
     "autoencoder": "mse_loss",
 }
 _ON = {"softmax": "probabilities", "sigmoid": "probabilities", "logsoftmax": "log-probabilities"}
+_OF_VALUES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _CLASSES = {
     "softmax": "Softmax",
     "logsoftmax": "LogSoftmax",
@@ -44,10 +45,11 @@ def task_loss(facts: Chart, classes: int, on: str = "logits") -> Edit:
 
 
 def raw_output(facts: Chart) -> Edit:
-    """The edit that takes the function off the output."""
-    return Edit(
-        "substitute-activation", "output", {"from": _CLASSES.get(facts.output, facts.output), "to": "none"}
-    )
+    """The edit that takes the function off the output; off the model itself where its values are what is wanted."""
+    values = {"from": _CLASSES.get(facts.output, facts.output), "to": "none"}
+    if facts.task == "regression" and facts.output in _ON:
+        values["in"] = "model"
+    return Edit("substitute-activation", "output", values)
 
 
 class LossAndOutput(Remedy):
@@ -63,9 +65,17 @@ class LossAndOutput(Remedy):
             yield Prescription(
                 [Edit("substitute-activation", "output", {"from": _CLASSES[facts.output], "to": "Sigmoid"})]
             )
+        if facts.loss == "kl_div" and facts.output == "softmax":
+            # It wants the logarithm of what it is given.
+            yield Prescription(
+                [Edit("substitute-activation", "output", {"from": "Softmax", "to": "LogSoftmax"})]
+            )
         fits = facts.loss == loss_for(facts, classes)
         bare = facts.output in ("none", "unknown", "")
         if not bare:
+            units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
+            if units and facts.loss in _OF_VALUES:
+                yield Prescription([raw_output(facts), *units])
             yield Prescription(
                 [raw_output(facts)] if fits else [raw_output(facts), task_loss(facts, classes)]
             )

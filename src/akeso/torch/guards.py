@@ -22,15 +22,20 @@ _EDGE = 1.0 - 1e-6
 FROM_ZERO = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
 WITHIN_ONE = frozenset({"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"})
 POWERS = frozenset({"pow", "__pow__", "float_power"})
-GUARDED = FROM_ZERO | WITHIN_ONE | POWERS
+QUOTIENTS = frozenset({"div", "true_divide", "divide", "__truediv__", "__div__"})
+GUARDED = FROM_ZERO | WITHIN_ONE | POWERS | QUOTIENTS | {"std"}
 
 
 def guarded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call one of these functions with its argument kept off the edge, where a gradient flows through it."""
+    """Call one of these functions with its argument kept off the edge."""
     name = getattr(func, "__name__", "")
     entered = args[0] if args else kwargs.get("input")
-    if not isinstance(entered, Tensor) or not entered.requires_grad or not torch.is_grad_enabled():
+    if name in QUOTIENTS:
+        return _divided(func, args, kwargs)
+    if not isinstance(entered, Tensor) or not entered.is_floating_point():
         return func(*args, **kwargs)
+    if name == "std":
+        return torch.var(*args, **kwargs).clamp(min=_HAIR).sqrt()
     if name in FROM_ZERO:
         inside = entered.clamp(min=_HAIR)
     elif name in WITHIN_ONE:
@@ -43,6 +48,18 @@ def guarded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if args:
         return func(inside, *args[1:], **kwargs)
     return func(**{**kwargs, "input": inside})
+
+
+def _divided(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A division whose divisor may come to nothing."""
+    divisor = args[1] if len(args) > 1 else kwargs.get("other")
+    if not isinstance(divisor, Tensor) or not divisor.is_floating_point():
+        return func(*args, **kwargs)
+    small = divisor.detach().abs() < _HAIR
+    safe = torch.where(small, torch.full_like(divisor, _HAIR), divisor)
+    if len(args) > 1:
+        return func(args[0], safe, *args[2:], **kwargs)
+    return func(*args, **{**kwargs, "other": safe})
 
 
 class Guard(TorchFunctionMode):

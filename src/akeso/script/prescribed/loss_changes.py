@@ -75,6 +75,8 @@ def substituted(call: Call, new: str, scores: tuple[str, Tensor] | None) -> Call
 
 def _made(call: Call, name: str, prediction: Tensor, target: Tensor) -> Call:
     reduction = call.arguments.get("reduction", "mean")
+    if reduction not in ("none", "sum"):
+        reduction = "mean"  # kl_div knows a mean over batches
     arguments = {"input": prediction, "target": target, "reduction": reduction}
     return Call(name, getattr(F, name), arguments, substituted=True)
 

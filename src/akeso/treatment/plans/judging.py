@@ -7,7 +7,7 @@ import statistics
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.plans.race import learnt, promise
+from akeso.treatment.plans.race import breaks, learnt, promise
 from akeso.treatment.program import Attempt
 
 #: Problems with one right cure: where it works there is nothing to compare it with.
@@ -94,6 +94,8 @@ def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
 
 def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
     """Why a contestant is not worth the rest of its training; empty where it is."""
+    if breaks(current):
+        return "values that are not finite end it"
     for rival in rivals if share < 1.0 else ():
         as_clean = leaves_fault(rival, untreated) <= leaves_fault(current, untreated)
         ahead = better(rival, current) and rival.score > _typical(current)

@@ -28,8 +28,16 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
         score = _relative(attempt, rival)
     left = treatable(attempt.diagnoses)
     burden = sum(0.15 if found.severity == "error" else 0.05 for found in left[:1])
-    broken = 0.5 if attempt.failed else 0.0
+    broken = 0.5 if attempt.failed else 1.0 if breaks(attempt) else 0.0
     return max(score, -1.0) + 0.4 * learnt(attempt) - burden - broken
+
+
+def breaks(attempt: Attempt) -> bool:
+    """Whether values that are not finite have ended the training: what it shows is from before."""
+    return any(
+        found.problem == "non-finite" and found.severity == "error" and not found.evidence.get("recovered")
+        for found in attempt.diagnoses
+    )
 
 
 def _relative(attempt: Attempt, rival: Attempt | None) -> float:

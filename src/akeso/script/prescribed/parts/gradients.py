@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from akeso.remedies.edit import Edit
+from akeso.script.prescribed.functions import tensors
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.patching import patched
 from akeso.torch.guards import GUARDED, guarded
@@ -22,7 +23,7 @@ class Gradients(Part):
 
     remedies: ClassVar = {
         "loosen-clipping": "the script clips no gradients with a function of torch",
-        "guard-functions": "the script calls no root, logarithm or power that a gradient flows through",
+        "guard-functions": "the script takes no root, logarithm or quotient that a gradient flows through",
     }
 
     def handlers(self) -> dict[str, Handler]:
@@ -31,9 +32,10 @@ class Gradients(Part):
 
     def _guard(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         edit = self.ledger.one("guard-functions")
-        entered = args[0] if args else kwargs.get("input")
-        if edit is not None and isinstance(entered, torch.Tensor) and entered.requires_grad:
-            self.ledger.mark(edit)
+        flows = any(tensor.requires_grad for tensor in tensors(args, kwargs)) and torch.is_grad_enabled()
+        if edit is None or not (flows or self.operation.inside_model):
+            return func(*args, **kwargs)
+        self.ledger.mark(edit)
         return guarded(func, args, kwargs)
 
     @contextmanager

@@ -152,6 +152,8 @@ class Losses(Part):
         found = scores_behind(call.prediction)
         if found is None:
             raise Refused("the loss was not given the output of a softmax or sigmoid that could be seen")
+        if edit.values.get("to") == "LogSoftmax" and found[0] == "Softmax":
+            return call.with_(input=call.prediction.clamp(min=torch.finfo(call.prediction.dtype).tiny).log())
         if call.name in WITH_SCORES:
             return call.with_(input=found[1])
         raise Refused(f"{call.name} needs the {found[0]} it is given")

@@ -27,7 +27,8 @@ def by_the_loss(edit: Edit) -> bool:
     return (
         edit.remedy == "substitute-activation"
         and edit.where == "output"
-        and edit.values.get("to") in ("none", "Identity")
+        and edit.values.get("to") in ("none", "Identity", "LogSoftmax")
+        and edit.values.get("in") != "model"
         and str(edit.values.get("from", "Softmax")) in PROBABILITIES
     )
 
