@@ -60,8 +60,9 @@ class LossAndOutput(Remedy):
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
         classes = int(history.facts.get("classes") or 1)
-        if facts.output in ("softmax", "logsoftmax") and facts.loss == "binary_cross_entropy" and classes < 2:
-            # Over a single unit it says the same of everything; what the loss wants there is a sigmoid.
+        shared = facts.output in ("softmax", "logsoftmax") and facts.loss == "binary_cross_entropy"
+        if shared and (classes < 2 or facts.target_kind not in ("one-hot", "indices")):
+            # One for all units together, or over a single one: what the loss wants is a sigmoid for each.
             yield Prescription(
                 [Edit("substitute-activation", "output", {"from": _CLASSES[facts.output], "to": "Sigmoid"})]
             )
