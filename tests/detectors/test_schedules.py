@@ -65,6 +65,24 @@ def test_a_rate_that_falls_slowly_is_not() -> None:
     assert not _found(_resting(_stopped, lambda s: 0.02 * (1.0001 - s), 1e-4))
 
 
+@pytest.mark.parametrize(("samples", "named"), [(64 * 40, True), (64 * 5, False)])
+def test_a_rate_that_goes_before_the_data_were_seen_once_is_named(samples: int, named: bool) -> None:
+    """The rate is gone after twenty steps: less than one epoch of forty, or four of five steps each."""
+    history = _resting(
+        lambda s: 2.3 - 0.5 * np.minimum(s * (STEPS - 1) / 20, 1.0),
+        lambda s: 0.02 * np.maximum(1.0 - s * (STEPS - 1) / 20, 0.0),
+        0.0,
+    )
+    history.facts = {**history.facts, "dataset_size": samples}
+    said = [one.sentence for one in _found(history) if one.problem == "learning-rate-too-low"]
+    assert any("not all data had been seen" in sentence for sentence in said) is named
+
+
+def test_a_low_loss_is_not_low_enough_where_the_rate_went_early() -> None:
+    found = _found(_resting(lambda s: _stopped(s) - 0.7, _by_epochs))
+    assert [one.problem for one in found] == ["learning-rate-too-low"]
+
+
 @pytest.mark.parametrize(("last", "falls"), [(1.0, True), (1.29, False)])
 def test_a_curve_falls_at_its_end_or_has_settled(last: float, falls: bool) -> None:
     random = np.random.default_rng(0)

@@ -36,6 +36,12 @@ def rates(history: History) -> list[Series]:
     return [history.series("lr", scope).finite() for scope in history.scopes("lr")]
 
 
+def pass_length(history: History) -> int:
+    """The steps in which all data are gone through once; 0 when that is not known."""
+    size, batch = history.facts.get("dataset_size"), curves.median(history.series("batch_size").values)
+    return math.ceil(size / batch) if isinstance(size, int) and size > 0 and batch > 0 else 0
+
+
 def longest_update(history: History) -> tuple[float, int]:
     """The largest typical relative change per step in any part of the run, and where that part starts."""
     start, end = network.extent(history)
