@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.settling import calm, flutter, jumps
+from akeso.detectors.settling import calm, flutter, jumps, swapped_betas
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import longest_update, travel
 from akeso.diagnosis import Symptom
@@ -41,6 +41,7 @@ class OscillatingLoss(Detector):
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        yield from self._swapped(history, stand)
         yield from self._unsettled(history, stand)
         yield from self._thrown_about(history, stand)
         loss = history.series("loss").finite()
@@ -81,6 +82,22 @@ class OscillatingLoss(Detector):
             "the late steps are "
             f"worse than a constant prediction.",
         )
+
+    def _swapped(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether the betas of an Adam are in the wrong order, and the loss stays where it is."""
+        betas = swapped_betas(history, stand)
+        if betas is not None:
+            first, second = betas
+            yield Symptom(
+                self.name,
+                "error" if stand.suffers(self.remaining) else "warning",
+                0.9,
+                network.extent(history)[0],
+                "",
+                {"betas": [first, second], **stand.evidence()},
+                f"The betas of the optimizer look swapped: with ({first:g}, {second:g}) a step follows directions of "
+                "long ago, and the loss goes back and forth. Usual is (0.9, 0.999).",
+            )
 
     def _unsettled(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Whether validation jumps from one time to the next by far more than its size explains."""

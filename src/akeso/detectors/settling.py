@@ -81,6 +81,19 @@ def calm(history: History, stand: Standing, remaining: float, evaluations: int =
     return len(late) >= evaluations and bool(np.max(late) < remaining * stand.baseline)
 
 
+def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:
+    """The betas of an Adam that are in the wrong order, where its loss stays up or no longer falls.
+
+    A direction averaged over longer than its scale points for ages to where the loss was once steep.
+    """
+    for optimizer in history.facts.get("optimizers") or ():
+        betas = optimizer.get("betas") or ()
+        if "adam" in str(optimizer.get("name")).lower() and len(betas) == 2 and betas[0] > betas[1]:
+            low = stand.remaining_loss < _NEXT_TO_NOTHING
+            return None if low or stand.recent.falls else (float(betas[0]), float(betas[1]))
+    return None
+
+
 def jumps(values: Floats) -> tuple[float, float]:
     """How far a curve typically jumps from one value to the next, as a standard deviation; the same without its worst.
 
