@@ -87,7 +87,7 @@ def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | No
     A direction averaged over longer than its scale points for ages to where the loss was once steep.
     """
     for optimizer in history.facts.get("optimizers") or ():
-        betas = optimizer.get("betas") or ()
+        betas: list[float] = list(optimizer.get("betas") or ())
         if "adam" in str(optimizer.get("name")).lower() and len(betas) == 2 and betas[0] > betas[1]:
             low = stand.remaining_loss < _NEXT_TO_NOTHING
             return None if low or stand.recent.falls else (float(betas[0]), float(betas[1]))
