@@ -36,6 +36,8 @@ REACH: Final[dict[str, tuple[float, float]]] = {
 _PROBABILITIES: Final = frozenset({"softmax", "sigmoid", "hardsigmoid", "clamp"})
 _ONE_SIDED: Final = frozenset({"relu", "relu6", "softplus", "exp"})
 _BOUNDED: Final = frozenset({"tanh", "hardtanh", "softsign"})
+#: What gives logarithms of probabilities, a softmax and a sigmoid where their logarithm is taken.
+_LOGARITHMS: Final = frozenset({"log_softmax", "logsigmoid", "softmax", "sigmoid"})
 _CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _VALUE_LOSSES: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 _BINARY_LOSSES: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
@@ -58,6 +60,8 @@ class Fit:
     target_mean: float
     target_std: float
     distinct: int
+    mass_error: float = math.nan
+    target_sums: tuple[float, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """The figures a reader needs."""
@@ -103,7 +107,16 @@ def fit(history: History) -> Fit | None:
         curves.median(history.series("target_mean").values),
         curves.median(history.series("target_std").values),
         distinct if isinstance(distinct, int) else 0,
+        curves.median(history.series("output_mass_error").finite().values),
+        _sums(facts.get("output_shape"), curves.median(history.series("target_mean").values)),
     )
+
+
+def _sums(shape: object, mean: float) -> tuple[float, ...]:
+    """What the targets of a sample come to on average, over whichever axes of the output, one or several."""
+    sizes = [size for size in shape[1:] if isinstance(size, int)] if isinstance(shape, list) else []
+    spans = [math.prod(sizes[i:j]) for i in range(len(sizes)) for j in range(i + 1, len(sizes) + 1)]
+    return tuple(mean * span for span in spans if span > 1)
 
 
 def _extreme(history: History, signal: str, choose: Any) -> float:
@@ -121,13 +134,16 @@ class ImproperOutputActivation(Detector):
     one_sided: float = 0.25
     bounded: float = 0.25
     reach: float = 0.3
+    mass: float = 0.1
+    shared: float = 2.0
     tolerance: float = 1e-3
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
-        found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._values(known, stand)
+        found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._shares(known)
+        found = found or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
 
@@ -153,6 +169,13 @@ class ImproperOutputActivation(Detector):
                 "`nll_loss` expects log-probabilities over all classes, but a log-sigmoid lets every class be "
                 "likely at once: answering yes to all of them makes the loss smallest. Use `log_softmax`.",
                 0.95,
+                True,
+            )
+        if known.loss == "nll_loss" and act in _LOGARITHMS and known.mass_error > self.mass:
+            return (
+                "`nll_loss` expects log-probabilities over the classes, but those it is given do not sum to one "
+                "there: the softmax is taken over another axis.",
+                0.93,
                 True,
             )
         if known.loss != "cross_entropy" or known.units == 1:
@@ -182,13 +205,21 @@ class ImproperOutputActivation(Detector):
 
     def _yes_or_no(self, known: Fit, stand: Standing) -> Finding | None:
         act = known.activation
-        if known.units == 1 and act == "softmax":
+        # One unit that was picked out of a softmax over several is as good as a sigmoid.
+        if known.units == 1 and act == "softmax" and not known.low < 1.0 - self.tolerance:
             return "A softmax over a single unit gives 1 whatever the input: use a sigmoid.", 0.97, True
         if known.loss == "binary_cross_entropy_with_logits":
             if act in _PROBABILITIES and known.high > 0.0:
                 return (
                     f"`binary_cross_entropy_with_logits` expects logits but is given the output of a {act}: "
                     f"nothing below one half can be said.",
+                    0.95,
+                    True,
+                )
+            if act in _LOGARITHMS and known.high <= 0.0:
+                return (
+                    f"`{known.loss}` expects logits but is given logarithms of probabilities ({act}): they are never "
+                    "above 0, so that no label can be held for more likely than not.",
                     0.95,
                     True,
                 )
@@ -208,6 +239,20 @@ class ImproperOutputActivation(Detector):
             if act == "softmax" and known.kind == "binary" and known.units > 1 and self._harmed(stand, 0.5):
                 return "A softmax makes labels exclude each other that may hold together.", 0.75, False
         return None
+
+    def _shares(self, known: Fit) -> Finding | None:
+        """A softmax shares out 1, and the targets ask for several times as much, over whichever axis it is."""
+        if known.activation != "softmax" or known.loss not in _VALUE_LOSSES | {"binary_cross_entropy"}:
+            return None
+        least = min(known.target_sums, default=0.0)
+        if known.kind in ("one-hot", "probabilities") or known.high <= 0.0 or not least >= self.shared:
+            return None
+        return (
+            f"A softmax makes outputs that sum to 1, but the targets of a sample sum to {least:.3g}: they cannot be "
+            "reached. Use a sigmoid per unit, or none.",
+            0.93,
+            True,
+        )
 
     def _values(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in _VALUE_LOSSES or known.activation not in REACH:
@@ -258,9 +303,21 @@ class ImproperLoss(Detector):
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
         found = found or self._smoothed(history, known) or self._left_out(history, known)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
-        found = found or directions_alone(history)
+        found = found or directions_alone(history) or self._counts(history, known)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
+
+    def _counts(self, history: History, known: Fit) -> Finding | None:
+        """A loss for logarithms of rates that is given the rates."""
+        logarithms = dict(history.facts.get("loss_args") or {}).get("log_input", True)
+        if known.loss != "poisson_nll_loss" or not logarithms or known.activation not in _ONE_SIDED:
+            return None
+        return (
+            f"`poisson_nll_loss` takes the output for the logarithm of a rate, but it goes through a "
+            f"{known.activation}, which makes it a rate: say `log_input=False`, or leave the {known.activation} out.",
+            0.9,
+            True,
+        )
 
     def _sign(self, history: History, known: Fit, stand: Standing) -> Finding | None:
         """A loss that cannot be negative by itself is, and what it measures does not get better."""

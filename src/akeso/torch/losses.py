@@ -81,7 +81,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
     arguments: dict[str, Any] = {"reduction": reduction}
     if weight is not None:
         arguments["weight"] = True
-    for key in ("label_smoothing", "ignore_index", "pos_weight", "beta", "delta"):
+    for key in ("label_smoothing", "ignore_index", "pos_weight", "beta", "delta", "log_input"):
         extra = kwargs.get(key)
         if isinstance(extra, torch.Tensor):
             arguments[key] = True
