@@ -46,6 +46,11 @@ def test_logarithms_of_probabilities_are_no_logits_of_labels(activation: str) ->
     assert "more likely than not" in found[0].sentence
 
 
+def test_a_sigmoid_that_gives_nothing_but_zero_gives_no_logarithms() -> None:
+    found = _found({**LABELS, "output_activation": "sigmoid"}, {"output_min": 0.0, "output_max": 0.0})
+    assert "output of a sigmoid" in found[0].sentence
+
+
 def test_logits_that_happen_to_be_negative_are_logits() -> None:
     run = {"output_min": -9.0, "output_max": -0.2, "target_mean": 0.1}
     assert not _found({**LABELS, "output_activation": "none"}, run)
@@ -94,7 +99,9 @@ def test_one_unit_of_a_softmax_over_two_is_no_softmax_over_one(low: float, named
 
 
 @pytest.mark.parametrize("activation", ["softplus", "exp", "relu"])
-@pytest.mark.parametrize(("arguments", "named"), [({}, "improper-loss"), ({"log_input": False}, "")])
+@pytest.mark.parametrize(
+    ("arguments", "named"), [({"log_input": True}, "improper-loss"), ({"log_input": False}, ""), ({}, "")]
+)
 def test_rates_are_not_taken_for_their_logarithms(
     activation: str, arguments: dict[str, Any], named: str
 ) -> None:
