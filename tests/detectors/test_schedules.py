@@ -1,4 +1,4 @@
-"""Schedules that take the learning rate away while the loss is still falling."""
+"""Steps that come to nothing: by a schedule that takes the rate away, or a loss that is divided."""
 
 from __future__ import annotations
 
@@ -88,3 +88,23 @@ def test_a_curve_falls_at_its_end_or_has_settled(last: float, falls: bool) -> No
     random = np.random.default_rng(0)
     curve = np.concatenate([np.linspace(2.3, 1.3, 20), np.linspace(1.3, last, 20)])
     assert falls_at_end(curve + 0.03 * random.standard_normal(40)) is falls
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        ({"val_scale": 1 / 1500}, True),
+        ({"val_scale": 1.0}, False),
+        ({"val_scale": 1 / 32, "micro_batches": 32}, False),
+        ({"val_scale": 1 / 1500, "optimizers": [{"name": "Adam"}]}, False),
+        ({"val_scale": 1 / 1500, "loss_args": {"reduction": "sum"}}, False),
+    ],
+)
+def test_a_mean_that_is_divided_once_more_is_named(facts: dict[str, object], named: bool) -> None:
+    plain = {"optimizers": [{"name": "SGD", "lr": 0.1}], "loss_args": {"reduction": "mean"}}
+    sketch = Sketch(
+        steps=STEPS, loss=lambda s: 1.8 - 0.05 * s, accuracy=lambda s: np.full_like(s, 0.2), facts={**plain, **facts},
+        update=lambda index: 3e-4,
+    )  # fmt: skip
+    said = [one.sentence for one in examine(sketch.history()).diagnoses if one.problem == "slow-convergence"]
+    assert any("divided by 1500" in sentence for sentence in said) is named

@@ -71,6 +71,17 @@ def test_betas_in_the_wrong_order_are_named_where_the_loss_stays_up(
     assert not named or "look swapped" in found[0].sentence
 
 
+@pytest.mark.parametrize(
+    ("update", "left", "named"), [(0.25, 0.25, True), (0.25, 0.02, False), (0.02, 0.25, False)]
+)
+def test_steps_that_change_the_weights_by_a_quarter_to_the_end_cannot_settle(
+    update: float, left: float, named: bool
+) -> None:
+    level = falling(1.0, left, 40.0)
+    found = _found(level, level, update)
+    assert [one.problem for one in found] == (["oscillating-loss"] if named else [])
+
+
 def _spiky(share: np.ndarray) -> np.ndarray:
     """One batch in three holds an absurd target, under a loss that bounds what it does to the weights."""
     return np.where(np.round(share * 599) % 3 == 0, 15.0, 0.1)

@@ -11,9 +11,9 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.settling import calm, flutter, jumps, swapped_betas
+from akeso.detectors.settling import calm, flutter, jumps, restless, swapped_betas
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
-from akeso.detectors.steps import longest_update, travel
+from akeso.detectors.steps import divisor, longest_update, travel
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
 
@@ -34,6 +34,8 @@ class OscillatingLoss(Detector):
     min_evaluations: int = 8
     jump: float = 1.5
     update: float = 0.01
+    long: float = 0.1
+    remaining_if_long: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -44,6 +46,7 @@ class OscillatingLoss(Detector):
         yield from self._swapped(history, stand)
         yield from self._unsettled(history, stand)
         yield from self._thrown_about(history, stand)
+        yield from self._restless(history, stand)
         loss = history.series("loss").finite()
         late = curves.tail(loss.values, 0.5, 20)
         swing = self._swing(late)
@@ -152,6 +155,21 @@ class OscillatingLoss(Detector):
             f"{found.update:.1%}. The steps are too long.",
         )
 
+    def _restless(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether steps are so long to the very end that the loss cannot go lower, however evenly it lies."""
+        changed = restless(history, stand, self.long, self.remaining_if_long)
+        if changed:
+            yield Symptom(
+                self.name,
+                "warning",
+                min(0.85, 0.7 + 0.1 * math.log2(changed / self.long)),
+                network.recent(history).start,
+                "",
+                {"update_over_weight": curves.rounded(changed), **stand.evidence()},
+                f"Training does not settle: to the end each step changes the weights by {changed:.0%} of their size, "
+                "and the loss no longer falls. The steps are too long.",
+            )
+
     def _swing(self, late: Floats) -> float:
         """The standard deviation around a straight line; spikes count, a few of them do not."""
         x = np.arange(len(late), dtype=np.float64)
@@ -173,6 +191,8 @@ class SlowConvergence(Detector):
     remaining: float = 0.75
     remaining_in_validation: float = 0.6
     remaining_at_end: float = 0.4
+    divided: float = 20.0
+    remaining_if_divided: float = 0.5
     travel: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -187,9 +207,13 @@ class SlowConvergence(Detector):
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        way = travel(history, stand)
+        divided = divisor(history) >= self.divided and way < self.travel
+        if divided and math.isfinite(stand.remaining) and stand.suffers(self.remaining_if_divided):
+            yield self._divided(history, stand)
+            return
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
-        way = travel(history, stand)
         held_out = validation_loss(history).values
         validated = curves.trend(held_out, 20)
         stuck = stand.remaining >= 0.97 and not (
@@ -223,6 +247,19 @@ class SlowConvergence(Detector):
             )
             + (", and it no longer falls." if stuck else ", and it falls too slowly.")
             + (" No activation function was seen between its layers." if network.unbent(history) else ""),
+        )
+
+    def _divided(self, history: History, stand: Standing) -> Symptom:
+        by = divisor(history)
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            "",
+            {"loss_divided_by": curves.rounded(by), **stand.evidence()},
+            f"Training gets nowhere: the loss is a mean already and is divided by {by:.4g} once more, which makes the "
+            "steps of SGD as many times shorter.",
         )
 
     def _cut_short(self, history: History, stand: Standing) -> Iterator[Symptom]:

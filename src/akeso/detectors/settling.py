@@ -81,6 +81,20 @@ def calm(history: History, stand: Standing, remaining: float, evaluations: int =
     return len(late) >= evaluations and bool(np.max(late) < remaining * stand.baseline)
 
 
+def restless(history: History, stand: Standing, update: float, remaining: float) -> float:
+    """The share of the weights that each late step changes, where that is at least ``update`` and brings nothing.
+
+    No minimum is found by steps that go anywhere; 0 where the loss falls, is low, or the rate is about to go.
+    """
+    if stand.recent.falls or not stand.remaining_loss >= remaining:
+        return 0.0
+    steps = network.updates(history, network.recent(history, 0.3, 20))
+    if not len(steps) or last_rate(history) < 0.5 * rate(history):
+        return 0.0
+    typical = float(np.median(steps))
+    return typical if typical >= update else 0.0
+
+
 def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:
     """The betas of an Adam that are in the wrong order, where its loss stays up or no longer falls.
 
