@@ -103,8 +103,9 @@ _ALL: Final = (
         "improper-output-activation",
         "Output activation does not fit",
         "The last activation does not fit the loss or cannot reach the targets: a second softmax before "
-        "cross-entropy, a sigmoid for unbounded values, a ReLU before logits.",
-        "What the loss was given lies in a range in which the loss cannot become small.",
+        "cross-entropy, a sigmoid for unbounded values, a ReLU before logits, a softmax over the wrong axis.",
+        "What the loss was given lies in a range in which the loss cannot become small, or does not sum to one over "
+        "the classes where it should.",
         (
             "Give raw logits to `cross_entropy` and `binary_cross_entropy_with_logits`.",
             "Use no activation on the output of a regression, or scale the targets into its range.",
@@ -132,8 +133,8 @@ _ALL: Final = (
         "The loss measures something else than the task needs, or is given targets it is not made for.",
         "The kind of targets does not go with the loss: class indices under a squared error, values outside "
         "[0, 1] under a binary cross-entropy, one output unit under a cross-entropy over classes. Or the loss "
-        "leaves out a whole class, smooths the right one away, or sees directions alone where the script measures "
-        "distances.",
+        "leaves out a whole class, smooths the right one away, takes rates for their logarithms, or sees directions "
+        "alone where the script measures distances.",
         (
             "One of K classes: `cross_entropy` on logits. Yes or no: `binary_cross_entropy_with_logits`.",
             "Values: `mse_loss`, `l1_loss` or `huber_loss`.",
@@ -186,9 +187,10 @@ _ALL: Final = (
     Problem(
         "poor-initialisation",
         "Poor initial weights",
-        "Initial weights are all alike, far too small or far too large for the width of their layers.",
-        "The deviation of the initial weights against 1/sqrt(inputs of the layer), with a training "
-        "that suffers.",
+        "Initial weights are all alike, far too small or far too large for the width of their layers, or the biases "
+        "of recurrent layers keep a gate closed.",
+        "The deviation of the initial weights against 1/sqrt(inputs of the layer), and the mean of the biases of "
+        "gates, with a training that suffers.",
         (
             "Use the layers' default initialiser, or He (ReLU) and Glorot (tanh, sigmoid) initialisers.",
             "Never fill weight matrices with one constant; biases may be zero.",
@@ -377,9 +379,10 @@ _ALL: Final = (
         "Oscillating loss",
         "The loss swings without settling.",
         "Swings of the loss that are large against its level, are not explained by the size of the batch "
-        "and do not die down; or validation that jumps from one time to the next.",
+        "and do not die down; validation that jumps from one time to the next; steps that are long to the very end; "
+        "betas of Adam in the wrong order.",
         (
-            "Lower the learning rate or let it decay; use momentum 0.9 or Adam.",
+            "Lower the learning rate or let it decay; use momentum 0.9 or Adam, with betas (0.9, 0.999).",
             "Use larger batches; shuffle the training data.",
         ),
         16,
@@ -401,9 +404,10 @@ _ALL: Final = (
         "slow-convergence",
         "Slow convergence",
         "The loss falls too slowly to get anywhere in the planned steps, or not at all.",
-        "The progress so far and its pace against the distance that is left.",
+        "The progress so far and its pace against the distance that is left; a mean loss that is divided once more.",
         (
             "Raise the learning rate or use an adaptive optimizer; add momentum.",
+            "Give `backward` the mean loss as it is, divided by nothing but the batches of one step.",
             "Normalise inputs and activations; train longer when the loss still falls steadily.",
         ),
         19,

@@ -66,6 +66,11 @@ _ALL: Final = (
     Signal("output_mean", "run", "mean of the prediction"),
     Signal("output_std", "run", "standard deviation of the prediction"),
     Signal("output_sample_std", "run", "standard deviation over samples, root mean square over units"),
+    Signal(
+        "output_mass_error",
+        "run",
+        "how far the probabilities behind given log-probabilities are from summing to one over the classes",
+    ),
     Signal("prediction_top_share", "run", "share of the class predicted most often in the batch"),
     Signal("target_min", "run", "smallest target"),
     Signal("target_max", "run", "largest target"),

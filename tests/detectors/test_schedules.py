@@ -1,4 +1,4 @@
-"""Schedules that take the learning rate away while the loss is still falling."""
+"""Steps that come to nothing: by a schedule that takes the rate away, or a loss that is divided."""
 
 from __future__ import annotations
 
@@ -65,8 +65,46 @@ def test_a_rate_that_falls_slowly_is_not() -> None:
     assert not _found(_resting(_stopped, lambda s: 0.02 * (1.0001 - s), 1e-4))
 
 
+@pytest.mark.parametrize(("samples", "named"), [(64 * 40, True), (64 * 5, False)])
+def test_a_rate_that_goes_before_the_data_were_seen_once_is_named(samples: int, named: bool) -> None:
+    """The rate is gone after twenty steps: less than one epoch of forty, or four of five steps each."""
+    history = _resting(
+        lambda s: 2.3 - 0.5 * np.minimum(s * (STEPS - 1) / 20, 1.0),
+        lambda s: 0.02 * np.maximum(1.0 - s * (STEPS - 1) / 20, 0.0),
+        0.0,
+    )
+    history.facts = {**history.facts, "dataset_size": samples}
+    said = [one.sentence for one in _found(history) if one.problem == "learning-rate-too-low"]
+    assert any("not all data had been seen" in sentence for sentence in said) is named
+
+
+def test_a_low_loss_is_not_low_enough_where_the_rate_went_early() -> None:
+    found = _found(_resting(lambda s: _stopped(s) - 0.7, _by_epochs))
+    assert [one.problem for one in found] == ["learning-rate-too-low"]
+
+
 @pytest.mark.parametrize(("last", "falls"), [(1.0, True), (1.29, False)])
 def test_a_curve_falls_at_its_end_or_has_settled(last: float, falls: bool) -> None:
     random = np.random.default_rng(0)
     curve = np.concatenate([np.linspace(2.3, 1.3, 20), np.linspace(1.3, last, 20)])
     assert falls_at_end(curve + 0.03 * random.standard_normal(40)) is falls
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        ({"val_scale": 1 / 1500}, True),
+        ({"val_scale": 1.0}, False),
+        ({"val_scale": 1 / 32, "micro_batches": 32}, False),
+        ({"val_scale": 1 / 1500, "optimizers": [{"name": "Adam"}]}, False),
+        ({"val_scale": 1 / 1500, "loss_args": {"reduction": "sum"}}, False),
+    ],
+)
+def test_a_mean_that_is_divided_once_more_is_named(facts: dict[str, object], named: bool) -> None:
+    plain = {"optimizers": [{"name": "SGD", "lr": 0.1}], "loss_args": {"reduction": "mean"}}
+    sketch = Sketch(
+        steps=STEPS, loss=lambda s: 1.8 - 0.05 * s, accuracy=lambda s: np.full_like(s, 0.2), facts={**plain, **facts},
+        update=lambda index: 3e-4,
+    )  # fmt: skip
+    said = [one.sentence for one in examine(sketch.history()).diagnoses if one.problem == "slow-convergence"]
+    assert any("divided by 1500" in sentence for sentence in said) is named

@@ -51,6 +51,37 @@ def test_validation_that_jumps_alone_is_a_matter_of_its_samples() -> None:
     assert not _found(falling(1.0, 0.05, 20.0), _thrown, 0.025)
 
 
+@pytest.mark.parametrize(
+    ("betas", "loss", "named"),
+    [
+        ([0.999, 0.9], falling(1.0, 0.1, 40.0), True),
+        ([0.9, 0.999], falling(1.0, 0.1, 40.0), False),
+        ([0.5, 0.9], falling(1.0, 0.1, 40.0), False),
+        ([0.999, 0.9], falling(1.0, 0.001, 2.0), False),  # it learns all the same
+        ([0.999, 0.9], falling(1.0, 0.005, 40.0), False),  # it has learnt
+    ],
+)
+def test_betas_in_the_wrong_order_are_named_where_the_loss_stays_up(
+    betas: list[float], loss: Curve, named: bool
+) -> None:
+    facts = {**REGRESSION, "optimizers": [{"name": "AdamW", "lr": 1e-3, "betas": betas}]}
+    sketch = Sketch(steps=600, loss=loss, baseline=1.0, accuracy=None, facts=facts, run=TARGETS)
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["oscillating-loss"] if named else [])
+    assert not named or "look swapped" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("update", "left", "named"), [(0.25, 0.25, True), (0.25, 0.02, False), (0.02, 0.25, False)]
+)
+def test_steps_that_change_the_weights_by_a_quarter_to_the_end_cannot_settle(
+    update: float, left: float, named: bool
+) -> None:
+    level = falling(1.0, left, 40.0)
+    found = _found(level, level, update)
+    assert [one.problem for one in found] == (["oscillating-loss"] if named else [])
+
+
 def _spiky(share: np.ndarray) -> np.ndarray:
     """One batch in three holds an absurd target, under a loss that bounds what it does to the weights."""
     return np.where(np.round(share * 599) % 3 == 0, 15.0, 0.1)

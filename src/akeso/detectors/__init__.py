@@ -9,9 +9,11 @@ from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ParametersNotTraine
 from akeso.detectors.data import AbnormalData, ClassImbalance, UnlearnableLabels
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
-from akeso.detectors.progress import ConstantPrediction, NoMoreGain, OscillatingLoss, SlowConvergence
+from akeso.detectors.objective import ImproperLoss
+from akeso.detectors.oscillation import OscillatingLoss
+from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
 from akeso.detectors.rates import LearningRateTooHigh, LearningRateTooLow, OverRegularised
-from akeso.detectors.task import ImproperLoss, ImproperOutputActivation
+from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.validation import DataLeakage, Overfitting
 
 __all__ = ["DETECTORS", "Detector"]

@@ -75,7 +75,7 @@ class VanishingGradient(Detector):
             return
         here = depth(history, network.recent(history, 0.5))
         then = depth(history, network.early(history))
-        moved = effect(history, network.early(history), stand)
+        moved = effect(history, network.early(history), stand) * _shortened(history, network.early(history))
         decades = max(_decades(self.ratio, then.ratio), _decades(self.effect, moved))
         if then.layers < self.min_layers or not self._harmed(stand, decades):
             return
@@ -239,6 +239,12 @@ class ExplodingGradient(Detector):
             },
             f"The gradient norm grew from {before:.2g} to {peak:.2g} and the loss went with it.",
         )
+
+
+def _shortened(history: History, window: network.Window) -> float:
+    """How many times as long the gradients were before the script clipped them: what it took away has not vanished."""
+    raw, applied = (network.typical(history, name, "", window) for name in ("grad_norm_raw", "grad_norm"))
+    return max(1.0, raw / applied) if raw > 0 and applied > 0 else 1.0
 
 
 def _decades(limit: float, value: float) -> float:

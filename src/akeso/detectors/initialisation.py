@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from akeso.detectors._base import Detector
 from akeso.detectors.standing import standing
 from akeso.diagnosis import Symptom
 from akeso.history import History
+
+#: The gates of recurrent layers, whose biases lie behind each other in one tensor.
+_GATES: Final = {"LSTM": 4, "GRU": 3}
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,14 @@ class PoorInitialisation(Detector):
     small: float = 0.1
     constant: float = 1e-6
     remaining: float = 0.6
+    remaining_if_copies: float = 0.3
+    closed: float = 4.0
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(self.remaining):
+        copies = self._copies(history)
+        left = self.remaining_if_copies if copies else self.remaining
+        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(left):
             return
         matrices = [weight for weight in network.weights(history) if min(weight.shape[:2]) > 1]
         if not matrices:
@@ -37,12 +44,13 @@ class PoorInitialisation(Detector):
         if not matrices:
             return
         gains = np.asarray([weight.init_std * math.sqrt(weight.fan_in) for weight in matrices])
-        alike = np.asarray([w.init_std <= self.constant * max(1.0, abs(w.init_mean)) for w in matrices])
+        alike = np.asarray([self._alike(weight) for weight in matrices])
         offset = np.asarray([abs(w.init_mean) * w.fan_in for w in matrices])
         hidden = alike[:-1] if len(matrices) > 1 else alike
         forgetful = [
             (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
         ]
+        shut = [(name, bias) for name, bias in _gates(history) if bias <= -self.closed]
         middle = float(np.median(gains[~alike])) if (~alike).any() else 0.0
         start, _ = network.extent(history)
         if hidden.any():
@@ -51,6 +59,14 @@ class PoorInitialisation(Detector):
                 f"The weights of {worst.layer} all start at {worst.init_mean:g}: its units can never differ."
             )
             confidence = 0.92
+        elif shut:
+            layer, bias = min(shut, key=lambda one: one[1])
+            worst = next((w for w in network.weights(history) if w.layer == layer), matrices[0])
+            sentence = (
+                f"The biases of {layer} start so far below 0 ({bias:.2g} if in one gate) that a gate is all but "
+                "closed: nothing gets through it, forward or backward."
+            )
+            confidence = 0.85
         elif middle > self.large or (
             np.median(offset) > 3 * self.large and middle < float(np.median(offset))
         ):
@@ -90,7 +106,39 @@ class PoorInitialisation(Detector):
             sentence,
         )
 
+    def _copies(self, history: History) -> bool:
+        """Whether nothing tells the units of any layer apart: one layer that is not alike would.
+
+        A layer of zeros at the end of a branch, or one beside frozen layers, starts alike for good reasons.
+        """
+        matrices = network.weights(history)
+        several = len(matrices) > 1 and matrices[0].shape[0] > 1
+        whole = all(parameter.trainable for parameter in history.parameters)
+        return several and whole and all(self._alike(weight) for weight in matrices)
+
+    def _alike(self, weight: network.Weight) -> bool:
+        return weight.init_std <= self.constant * max(1.0, abs(weight.init_mean))
+
 
 def _remembers(weight: network.Weight) -> bool:
     """Whether the state of a plain recurrent layer goes through these weights; gates have a way around them."""
     return "weight_hh" in weight.name and weight.role.endswith("RNN")
+
+
+def _gates(history: History) -> list[tuple[str, float]]:
+    """What the biases of each layer with gates come to, were all of it in one gate.
+
+    A forget gate that starts at 1 or 2 is good practice; where biases are to fit the length of the memory, those of two
+    gates cancel out.
+    """
+    found = []
+    for layer in history.layers:
+        gates = next((count for kind, count in _GATES.items() if kind in layer.kind), 0)
+        sums: dict[str, float] = {}
+        for parameter in layer.parameters if gates else ():
+            own = parameter.name.rpartition(".")[2]
+            if own.startswith("bias_") and parameter.trainable:
+                part = own.removeprefix("bias_ih").removeprefix("bias_hh")
+                sums[part] = sums.get(part, 0.0) + gates * parameter.init_mean
+        found += [(layer.name, value) for value in sums.values()]
+    return found

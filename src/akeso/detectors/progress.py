@@ -1,4 +1,4 @@
-"""What the loss curve itself shows: swings, slowness, constant answers, the end of progress."""
+"""What the loss curve itself shows: slowness, constant answers, the end of progress."""
 
 from __future__ import annotations
 
@@ -11,137 +11,10 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.settling import calm, flutter, jumps
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
-from akeso.detectors.steps import longest_update, travel
+from akeso.detectors.steps import divisor, travel
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
-
-
-@dataclass(frozen=True)
-class OscillatingLoss(Detector):
-    """The loss swings widely, often beyond what a constant prediction would give, and does not settle."""
-
-    name: ClassVar[str] = "oscillating-loss"
-    min_steps: int = 40
-    min_share: float = 0.25
-    swing: float = 0.3
-    against_batch: float = 3.0
-    wasted: float = 0.1
-    remaining: float = 0.3
-    flutter: float = 0.05
-    against_sampling: float = 5.0
-    min_evaluations: int = 8
-    jump: float = 1.5
-    update: float = 0.01
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
-            return
-        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
-            return
-        yield from self._unsettled(history, stand)
-        yield from self._thrown_about(history, stand)
-        loss = history.series("loss").finite()
-        late = curves.tail(loss.values, 0.5, 20)
-        swing = self._swing(late)
-        level = float(np.mean(np.abs(late)))
-        if level <= 0 or (stand.recent.falls and stand.recent.change < -0.3 * level):
-            return
-        batch = curves.median(history.series("batch_size").values)
-        by_chance = level / math.sqrt(max(1.0, batch)) if math.isfinite(batch) else level / 4.0
-        reference = max(stand.first, stand.baseline) if math.isfinite(stand.baseline) else stand.first
-        wasted = float(np.mean(late > 1.1 * reference))
-        left = (
-            level / stand.baseline if math.isfinite(stand.baseline) else level / max(abs(stand.first), 1e-12)
-        )
-        # A level above both start and constant prediction is no accident of small batches.
-        worse = level > 1.5 * max(abs(stand.first), stand.baseline)
-        if swing < self.swing * level or (swing < self.against_batch * by_chance and not worse):
-            return
-        if wasted < self.wasted or left < self.remaining or calm(history, stand, self.remaining):
-            return
-        longest, _ = longest_update(history)
-        start = int(loss.steps[len(loss) - len(late)])
-        yield Symptom(
-            self.name,
-            "error" if left >= 0.7 else "warning",
-            min(0.9, 0.6 + 0.1 * math.log2(swing / (self.swing * level)) + 0.2 * min(1.0, wasted)),
-            start,
-            "",
-            {
-                "swing_over_level": curves.rounded(swing / level),
-                "swing_over_batch_noise": curves.rounded(swing / by_chance),
-                "steps_worse_than_constant": round(wasted, 3),
-                "update_over_weight": curves.rounded(longest),
-                **stand.evidence(),
-            },
-            f"The loss swings by {swing / level:.0%} of its level without settling; {wasted:.0%} of "
-            "the late steps are "
-            f"worse than a constant prediction.",
-        )
-
-    def _unsettled(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        """Whether validation jumps from one time to the next by far more than its size explains."""
-        correct = history.series("val_accuracy").finite()
-        size = history.facts.get("val_size")
-        late = correct.values[len(correct) // 2 :]
-        if len(correct) < self.min_evaluations or not isinstance(size, int) or size < 20:
-            return
-        middle = float(np.clip(np.median(late), 0.01, 0.99))
-        typical, without_worst = jumps(late)
-        sampling = math.sqrt(middle * (1.0 - middle) / size)
-        if without_worst < self.flutter or typical < self.against_sampling * sampling:
-            return
-        if curves.trend(late).rises:
-            return
-        yield Symptom(
-            self.name,
-            "warning",
-            min(0.85, 0.6 + 0.1 * math.log2(typical / self.flutter)),
-            int(correct.steps[len(correct) // 2]),
-            "",
-            {
-                "val_accuracy_least": round(float(late.min()), 4),
-                "val_accuracy_most": round(float(late.max()), 4),
-                "jump_over_sampling_error": curves.rounded(typical / sampling),
-                **stand.evidence(),
-            },
-            f"Training does not settle: validation accuracy jumps between {late.min():.1%} and {late.max():.1%} from "
-            "one time to the next. The steps are too long, or too noisy for such small batches.",
-        )
-
-    def _thrown_about(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        """Whether long steps keep a loss that is low already from staying anywhere."""
-        found = flutter(history, stand, self.jump, self.update, self.min_evaluations)
-        if found is None:
-            return
-        yield Symptom(
-            self.name,
-            "warning",
-            min(0.85, 0.65 + 0.1 * math.log2(found.factor / self.jump)),
-            found.since,
-            "",
-            {
-                "val_loss_least": float(f"{found.least:.4g}"),
-                "val_loss_most": float(f"{found.most:.4g}"),
-                "typical_jump": curves.rounded(found.factor),
-                "update_over_weight": curves.rounded(found.update),
-                **stand.evidence(),
-            },
-            f"Training does not settle: validation loss jumps between {found.least:.3g} and {found.most:.3g}, usually "
-            f"by a factor of {found.factor:.2g} from one time to the next, while each step changes the weights by "
-            f"{found.update:.1%}. The steps are too long.",
-        )
-
-    def _swing(self, late: Floats) -> float:
-        """The standard deviation around a straight line; spikes count, a few of them do not."""
-        x = np.arange(len(late), dtype=np.float64)
-        slope, offset = np.polyfit(x, late, 1)
-        residual = late - (slope * x + offset)
-        low, high = np.quantile(residual, [0.05, 0.95])
-        return float((high - low) / 3.29)
 
 
 @dataclass(frozen=True)
@@ -156,6 +29,8 @@ class SlowConvergence(Detector):
     remaining: float = 0.75
     remaining_in_validation: float = 0.6
     remaining_at_end: float = 0.4
+    divided: float = 20.0
+    remaining_if_divided: float = 0.5
     travel: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -170,9 +45,13 @@ class SlowConvergence(Detector):
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        way = travel(history, stand)
+        divided = divisor(history) >= self.divided and way < self.travel
+        if divided and math.isfinite(stand.remaining) and stand.suffers(self.remaining_if_divided):
+            yield self._divided(history, stand)
+            return
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
-        way = travel(history, stand)
         held_out = validation_loss(history).values
         validated = curves.trend(held_out, 20)
         stuck = stand.remaining >= 0.97 and not (
@@ -206,6 +85,19 @@ class SlowConvergence(Detector):
             )
             + (", and it no longer falls." if stuck else ", and it falls too slowly.")
             + (" No activation function was seen between its layers." if network.unbent(history) else ""),
+        )
+
+    def _divided(self, history: History, stand: Standing) -> Symptom:
+        by = divisor(history)
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            "",
+            {"loss_divided_by": curves.rounded(by), **stand.evidence()},
+            f"Training gets nowhere: the loss is a mean already and is divided by {by:.4g} once more, which makes the "
+            "steps of SGD as many times shorter.",
         )
 
     def _cut_short(self, history: History, stand: Standing) -> Iterator[Symptom]:

@@ -19,6 +19,7 @@ from akeso.detectors.steps import (
     falls_at_end,
     last_rate,
     longest_update,
+    pass_length,
     rate,
     rates,
     relapse,
@@ -157,7 +158,7 @@ class LearningRateTooLow(Detector):
     early: float = 0.4
     spent: float = 0.95
     rest: float = 1e-6
-    remaining_at_rest: float = 0.3
+    remaining_at_rest: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -173,6 +174,7 @@ class LearningRateTooLow(Detector):
             yield from self._taken_away(history, stand)
             return
         if not resting and not 0 < way < self.travel:
+            yield from self._taken_away(history, stand)
             return
         start, _ = network.extent(history)
         if resting:
@@ -216,7 +218,8 @@ class LearningRateTooLow(Detector):
     def _taken_away(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """A schedule that stops the weights early in the run, at full pace: there was more to come.
 
-        A schedule that waits for a plateau, or for the end, leaves no fall behind.
+        A schedule that waits for a plateau, or for the end, leaves no fall behind. One that begins to take the rate
+        away before the data were gone through once counts steps where it should count epochs.
         """
         if not stand.suffers(self.remaining_at_rest) or not last_rate(history) < self.decayed * rate(history):
             return
@@ -232,13 +235,15 @@ class LearningRateTooLow(Detector):
             ),
             default=start,
         )
-        if not falls_at_end(history.series("loss").finite().until(until).values):
+        loss, gone = history.series("loss").finite(), self._gone_since(history, start)
+        unseen = until - start < pass_length(history) and curves.trend(loss.until(gone).values).falls
+        if not unseen and not falls_at_end(loss.until(until).values):
             return
         yield Symptom(
             self.name,
             "error" if stand.suffers(self.remaining) else "warning",
             0.75,
-            self._gone_since(history, start),
+            gone,
             "",
             {
                 "learning_rate": curves.rounded(rate(history)),
@@ -246,8 +251,10 @@ class LearningRateTooLow(Detector):
                 "full_rate_until": until,
                 **stand.evidence(),
             },
-            f"The learning rate is taken away too early: the loss was still falling in step {until}, when the rate "
-            f"began to go down to {last_rate(history):.1g}, and the weights do not move any more.",
+            "The learning rate is taken away too early: "
+            + ("not all data had been seen" if unseen else "the loss was still falling")
+            + f" in step {until}, when the rate began to go down to {last_rate(history):.1g}, and the weights do not "
+            "move any more.",
         )
 
     def _gone_since(self, history: History, start: int) -> int:

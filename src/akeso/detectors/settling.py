@@ -81,6 +81,33 @@ def calm(history: History, stand: Standing, remaining: float, evaluations: int =
     return len(late) >= evaluations and bool(np.max(late) < remaining * stand.baseline)
 
 
+def restless(history: History, stand: Standing, update: float, remaining: float) -> float:
+    """The share of the weights that each late step changes, where that is at least ``update`` and brings nothing.
+
+    No minimum is found by steps that go anywhere; 0 where the loss falls, is low, or the rate is about to go.
+    """
+    if stand.recent.falls or not stand.remaining_loss >= remaining:
+        return 0.0
+    steps = network.updates(history, network.recent(history, 0.3, 20))
+    if not len(steps) or last_rate(history) < 0.5 * rate(history):
+        return 0.0
+    typical = float(np.median(steps))
+    return typical if typical >= update else 0.0
+
+
+def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:
+    """The betas of an Adam that are in the wrong order, where its loss stays up or no longer falls.
+
+    A direction averaged over longer than its scale points for ages to where the loss was once steep.
+    """
+    for optimizer in history.facts.get("optimizers") or ():
+        betas: list[float] = list(optimizer.get("betas") or ())
+        if "adam" in str(optimizer.get("name")).lower() and len(betas) == 2 and betas[0] > betas[1]:
+            low = stand.remaining_loss < _NEXT_TO_NOTHING
+            return None if low or stand.recent.falls else (float(betas[0]), float(betas[1]))
+    return None
+
+
 def jumps(values: Floats) -> tuple[float, float]:
     """How far a curve typically jumps from one value to the next, as a standard deviation; the same without its worst.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,26 @@ def rate_at(history: History, step: int) -> float:
 def rates(history: History) -> list[Series]:
     """The learning rate of each optimizer, over the steps."""
     return [history.series("lr", scope).finite() for scope in history.scopes("lr")]
+
+
+def pass_length(history: History) -> int:
+    """The steps in which all data are gone through once; 0 when that is not known."""
+    size, batch = history.facts.get("dataset_size"), curves.median(history.series("batch_size").values)
+    return math.ceil(size / batch) if isinstance(size, int) and size > 0 and batch > 0 else 0
+
+
+def divisor(history: History) -> float:
+    """By how much a mean loss is divided before SGD, apart from the batches of one step; 1 where it is not.
+
+    An optimizer that has a scale of its own takes no harm from it.
+    """
+    scale, batches = history.facts.get("val_scale"), history.facts.get("micro_batches")
+    optimizers: list[dict[str, Any]] = list(history.facts.get("optimizers") or ())
+    plain = bool(optimizers) and all(one.get("name") == "SGD" for one in optimizers)
+    mean = dict(history.facts.get("loss_args") or {}).get("reduction") == "mean"
+    if not plain or not mean or not isinstance(scale, (int, float)) or not scale > 0:
+        return 1.0
+    return max(1.0, 1.0 / scale / (batches if isinstance(batches, int) and batches > 1 else 1))
 
 
 def longest_update(history: History) -> tuple[float, int]:

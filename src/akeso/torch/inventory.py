@@ -13,6 +13,8 @@ from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, Names, role_of
 
 Items = list[tuple[Tag, torch.Tensor]]
+#: Variance over squared mean that is rounding: both come in single precision, and one is the other's difference.
+_ROUNDING = 1e-5
 _ACTIVATION_NAMES = frozenset(ACTIVATIONS.values()) | {"Softmax", "LogSoftmax"}
 
 
@@ -89,7 +91,7 @@ def _parameter(name: str, parameter: torch.Tensor, optimized: bool, initial: Del
         parameter.requires_grad,
         optimized,
         mean,
-        math.sqrt(variance) if variance > 0 else 0.0,
+        math.sqrt(variance) if variance > _ROUNDING * mean * mean else 0.0,
     )
 
 

@@ -87,6 +87,8 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
             arguments[key] = True
         elif extra is not None:
             arguments[key] = extra
+    if name == "poisson_nll_loss":
+        arguments["log_input"] = bool(kwargs.get("log_input", args[2] if len(args) > 2 else True))
     if name == "binary_cross_entropy_with_logits":
         weight = kwargs.get("pos_weight")
     elif name not in ("cross_entropy", "nll_loss"):

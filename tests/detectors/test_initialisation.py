@@ -1,0 +1,71 @@
+"""Weights and biases that start where they should not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.diagnosis import Diagnosis
+from akeso.examination import examine
+from akeso.history import History, Layer, Parameter
+
+
+def _said(history: History) -> list[Diagnosis]:
+    return [one for one in examine(history).diagnoses if one.problem == "poor-initialisation"]
+
+
+def _alike(layers: tuple[int, ...], left: float) -> Sketch:
+    """Matrices of equal entries in some layers, and the share of a constant prediction's loss that is left."""
+    return Sketch(
+        init_std=lambda index: 0.0 if index in layers else 0.07,
+        loss=falling(2.3, 2.3 * left),
+        accuracy=flat(0.4),
+    )
+
+
+def test_a_network_of_copies_is_named_before_it_is_as_bad_as_a_constant() -> None:
+    found = _said(_alike((0, 1, 2, 3), 0.45).history())
+    assert "units can never differ" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("layers", "left"),
+    [((0, 1, 2, 3), 0.1), ((1,), 0.45), ((3,), 0.45), ((1, 3), 0.45)],
+)
+def test_copies_that_do_no_harm_and_single_layers_of_zeros_are_not(
+    layers: tuple[int, ...], left: float
+) -> None:
+    assert not _said(_alike(layers, left).history())
+
+
+def test_zeros_beside_a_frozen_network_are_not() -> None:
+    history = _alike((0, 1, 2, 3), 0.45).history()
+    frozen = Parameter("trunk.weight", (64, 64), trainable=False, in_optimizer=False, init_std=0.1)
+    history.layers = [*history.layers, Layer("trunk", "Linear", 99, (frozen,))]
+    assert not _said(history)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mean", "named"),
+    [
+        ("LSTM", -1.5, True),  # -6 in one of four gates
+        ("GRU", -2.0, True),
+        ("LSTM", 0.5, False),  # the common forget gate
+        ("LSTM", -0.5, False),
+        ("LSTM", 0.0, False),
+        ("RNN", -1.5, False),
+    ],
+)
+def test_gates_that_start_closed_are_named(kind: str, mean: float, named: bool) -> None:
+    history = Sketch(loss=flat(2.28), accuracy=flat(0.12)).history()
+    first = history.layers[0]
+    biases = (
+        Parameter(f"{first.name}.bias_ih_l0", (256,), init_mean=mean, init_std=2.6),
+        Parameter(f"{first.name}.bias_hh_l0", (256,)),
+    )
+    history.layers[0] = replace(first, kind=kind, parameters=(*first.parameters, *biases))
+    found = _said(history)
+    assert bool(found) is named
+    assert not named or "gate" in found[0].sentence

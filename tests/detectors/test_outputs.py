@@ -1,0 +1,114 @@
+"""Outputs that are not what the loss takes them for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.diagnosis import Diagnosis
+from akeso.examination import examine
+
+
+def _found(facts: Mapping[str, Any], run: Mapping[str, float], left: float = 0.4) -> list[Diagnosis]:
+    sketch = Sketch(loss=falling(1.0, left), baseline=1.0, accuracy=flat(0.9), facts=facts, run=run)
+    return [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+
+
+def _named(facts: Mapping[str, Any], run: Mapping[str, float], left: float = 0.4) -> str:
+    found = _found(facts, run, left)
+    return found[0].problem if found else ""
+
+
+LABELS = {
+    "loss": "binary_cross_entropy_with_logits",
+    "classes": 6,
+    "target_kind": "binary",
+    "task": "multilabel",
+}
+PIXELS = {
+    "loss": "binary_cross_entropy",
+    "classes": 64,
+    "target_kind": "same-as-input",
+    "task": "autoencoder",
+}
+RATES = {"loss": "poisson_nll_loss", "classes": 1, "target_kind": "values", "task": "regression"}
+
+
+@pytest.mark.parametrize("activation", ["log_softmax", "logsigmoid", "softmax"])
+def test_logarithms_of_probabilities_are_no_logits_of_labels(activation: str) -> None:
+    run = {"output_min": -9.0, "output_max": -0.2, "target_mean": 0.4}
+    found = _found({**LABELS, "output_activation": activation}, run)
+    assert found[0].problem == "improper-output-activation"
+    assert "more likely than not" in found[0].sentence
+
+
+def test_a_sigmoid_that_gives_nothing_but_zero_gives_no_logarithms() -> None:
+    found = _found({**LABELS, "output_activation": "sigmoid"}, {"output_min": 0.0, "output_max": 0.0})
+    assert "output of a sigmoid" in found[0].sentence
+
+
+def test_logits_that_happen_to_be_negative_are_logits() -> None:
+    run = {"output_min": -9.0, "output_max": -0.2, "target_mean": 0.1}
+    assert not _found({**LABELS, "output_activation": "none"}, run)
+
+
+@pytest.mark.parametrize(("error", "named"), [(0.6, "improper-output-activation"), (1e-6, "")])
+def test_log_probabilities_must_sum_to_one_over_the_classes(error: float, named: str) -> None:
+    facts = {"loss": "nll_loss", "output_activation": "log_softmax"}
+    assert _named(facts, {"output_max": -0.01, "output_mass_error": error}) == named
+
+
+def test_weighted_log_probabilities_need_not_sum_to_one() -> None:
+    facts = {"loss": "nll_loss", "output_activation": "none"}  # as in a focal loss
+    assert not _found(facts, {"output_max": -0.01, "output_mass_error": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("activation", "mean", "named"),
+    [
+        ("softmax", 0.3, "improper-output-activation"),  # 19 of 64 pixels
+        ("softmax", 1 / 64, ""),  # a heat map that sums to one
+        ("sigmoid", 0.3, ""),
+    ],
+)
+def test_a_softmax_cannot_reach_what_sums_to_more_than_one(activation: str, mean: float, named: str) -> None:
+    run = {"output_min": 0.0, "output_max": 0.9, "target_mean": mean, "target_min": 0.0, "target_max": 1.0}
+    assert _named({**PIXELS, "output_shape": [32, 64], "output_activation": activation}, run) == named
+
+
+def test_a_softmax_over_the_pixels_of_each_channel_may_reach_its_targets() -> None:
+    run = {"output_min": 0.0, "output_max": 0.9, "target_mean": 1 / 64, "target_min": 0.0, "target_max": 1.0}
+    facts = {**PIXELS, "classes": 17, "output_shape": [32, 17, 8, 8], "output_activation": "softmax"}
+    assert not _found(facts, run)
+
+
+@pytest.mark.parametrize(("low", "named"), [(1.0, "improper-output-activation"), (0.02, "")])
+def test_one_unit_of_a_softmax_over_two_is_no_softmax_over_one(low: float, named: str) -> None:
+    facts = {
+        "loss": "binary_cross_entropy",
+        "classes": 1,
+        "target_kind": "binary",
+        "output_activation": "softmax",
+    }
+    run = {"output_min": low, "output_max": 1.0, "target_min": 0.0, "target_max": 1.0, "target_mean": 0.5}
+    assert _named(facts, run) == named
+
+
+@pytest.mark.parametrize("activation", ["softplus", "exp", "relu"])
+@pytest.mark.parametrize(
+    ("arguments", "named"), [({"log_input": True}, "improper-loss"), ({"log_input": False}, ""), ({}, "")]
+)
+def test_rates_are_not_taken_for_their_logarithms(
+    activation: str, arguments: dict[str, Any], named: str
+) -> None:
+    facts = {**RATES, "output_activation": activation, "loss_args": arguments}
+    sketch = Sketch(
+        loss=falling(1.0, -5.0), baseline=math.nan, accuracy=None, facts=facts,
+        run={"output_min": 0.1, "target_min": 0.0, "target_max": 30.0, "target_mean": 8.0, "target_std": 4.0},
+    )  # fmt: skip
+    found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert (found[0] if found else "") == named

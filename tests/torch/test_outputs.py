@@ -1,0 +1,60 @@
+"""What is read of outputs, loss arguments and initial weights so that their mistakes can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import akeso
+from akeso.torch.watching import Watch
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def _watched(model: nn.Module, loss: Loss, target: torch.Tensor, shape: tuple[int, ...] = (32, 4)) -> Watch:
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss(model(torch.randn(shape)), target).backward()
+            optimizer.step()
+    return watch
+
+
+@pytest.mark.parametrize(("axis", "named"), [(2, False), (1, True), (0, True)])
+def test_the_axis_of_a_log_softmax_is_found_out(axis: int, named: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.LogSoftmax(axis))
+    watch = _watched(
+        model, lambda out, y: F.nll_loss(out.reshape(-1, 5), y), torch.randint(0, 5, (192,)), (16, 12, 4)
+    )
+    assert ("improper-output-activation" in [one.problem for one in watch.diagnoses]) is named
+
+
+@pytest.mark.parametrize(
+    ("loss", "named"),
+    [
+        (nn.PoissonNLLLoss(), True),
+        (nn.PoissonNLLLoss(log_input=False), False),
+        (F.poisson_nll_loss, True),
+        (lambda out, y: F.poisson_nll_loss(out, y, False), False),
+    ],
+)
+def test_whether_a_poisson_loss_takes_logarithms_is_found_out(loss: Loss, named: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 1), nn.Softplus())
+    watch = _watched(model, loss, torch.poisson(torch.full((32, 1), 6.0)))
+    assert watch.history.facts["loss_args"]["log_input"] is named
+    assert ("improper-loss" in [one.problem for one in watch.diagnoses]) is named
+
+
+def test_weights_that_are_all_the_same_deviate_by_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 1))
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 0.05)
+    watch = _watched(model, F.mse_loss, torch.randn(32, 1))
+    assert {parameter.init_std for parameter in watch.history.parameters} == {0.0}
