@@ -45,9 +45,13 @@ def task_loss(facts: Chart, classes: int, on: str = "logits") -> Edit:
 
 
 def raw_output(facts: Chart) -> Edit:
-    """The edit that takes the function off the output; off the model itself where its values are what is wanted."""
+    """The edit that takes the function off the output; off the model itself where nobody can want what it gives.
+
+    Those are values pressed between zero and one, and logarithms of probabilities where each unit answers for itself.
+    """
     values = {"from": _CLASSES.get(facts.output, facts.output), "to": "none"}
-    if facts.task == "regression" and facts.output in _ON:
+    apart = facts.output == "logsoftmax" and facts.loss == "binary_cross_entropy_with_logits"
+    if apart or (facts.task == "regression" and facts.output in _ON):
         values["in"] = "model"
     return Edit("substitute-activation", "output", values)
 
