@@ -15,7 +15,7 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
-from akeso.treatment.plans.judging import comparable, disappoints, out_of_reach
+from akeso.treatment.plans.judging import comparable, disappoints, learnt_more, out_of_reach
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.plans.race import promise
 from akeso.treatment.recipe_program import RecipeProgram
@@ -183,6 +183,7 @@ def test_another_figure_of_the_untreated_run_is_no_proof() -> None:
     assert better(broken, early)
     assert not comparable(early, broken)
     assert not out_of_reach(early, broken)
+    assert not learnt_more(broken, early)
 
 
 def test_a_training_that_breaks_is_not_judged_by_what_it_showed_before() -> None:

@@ -283,6 +283,7 @@ def test_a_root_of_zero_in_the_loss_no_longer_breaks_the_weights() -> None:
     recipe = Recipe(build, (x, y), (x, y), loss=distance, optimizer="SGD", epochs=2, batch_size=32)
     broken = RecipeProgram(recipe).attempt(Prescription())
     sound = RecipeProgram(recipe).attempt(Prescription([Edit("guard-functions")]))
+    assert torch._C._len_torch_function_stack() == 0
     assert broken.failed or broken.metric is None or not math.isfinite(broken.metric)
     assert sound.metric is not None
     assert math.isfinite(sound.metric)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from akeso.torch.surgery.modes import put_on, take_off
+
 #: How far from the edge: small against anything that is measured, large enough for a slope that is finite.
 _HAIR = 1e-12
 _EDGE = 1.0 - 1e-6
@@ -68,6 +70,13 @@ class Guard(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.used = False
+
+    def __enter__(self) -> Guard:
+        put_on(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        take_off(self)  # a watch may have put another mode on top in the meantime
 
     def __torch_function__(
         self,

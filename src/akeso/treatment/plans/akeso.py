@@ -18,6 +18,7 @@ from akeso.treatment.plans.judging import (
     errors,
     falls_back,
     in_doubt,
+    learnt_more,
     learnt_nothing,
     left_over,
     out_of_reach,
@@ -173,9 +174,9 @@ class AkesoPlan(Plan):
         before = ledger.untreated or untreated
         if not before.whole and not out_of_reach(before, current):
             if ledger.room < ledger.planned - before.steps:
-                return current if comparable(before, current) and better(current, before) else None
+                return current if _ahead(current, before) else None
             before = ledger.attempt(Prescription())
-        if better(current, before) if comparable(before, current) else out_of_reach(before, current):
+        if _ahead(current, before):
             return current
         ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
         return None
@@ -232,6 +233,11 @@ class AkesoPlan(Plan):
             ledger.notes.append("the budget did not reach to the end of this training")
             return ledger.close(max(ahead, key=lambda attempt: attempt.score), "improved")
         return ledger.close(untreated, "failed")
+
+
+def _ahead(current: Attempt, before: Attempt) -> bool:
+    """Whether a cure is better by the figure that decides, or by what was learnt where that was not come to."""
+    return better(current, before) if comparable(before, current) else learnt_more(current, before)
 
 
 def _until_sick(ledger: Ledger) -> Attempt:

@@ -59,6 +59,11 @@ def comparable(before: Attempt, after: Attempt) -> bool:
     return before.metric_name == after.metric_name
 
 
+def learnt_more(after: Attempt, before: Attempt) -> bool:
+    """Whether a run has no error left and has learnt clearly more than one that shows another figure."""
+    return not errors(after) and learnt(after) > learnt(before) + _MORE
+
+
 def out_of_reach(before: Attempt, after: Attempt) -> bool:
     """Whether the untreated run, ended early, would need more than its best pace to catch up."""
     if before.failed:
@@ -66,7 +71,7 @@ def out_of_reach(before: Attempt, after: Attempt) -> bool:
     if before.metric is None or not before.curve:
         return True
     if not comparable(before, after):
-        return not errors(after) and learnt(after) > learnt(before) + _MORE
+        return False
     sign = 1.0 if before.higher_is_better else -1.0
     scores = [sign * value for _, value in before.curve]
     planned = before.planned_steps or before.steps
