@@ -119,6 +119,7 @@ def main(folder: Path) -> None:
         result["run"] = train_with_run(folder / ("shared" if world == 2 else "alone"))
     result["refusal"] = refusal_of_different_replicas()
     (folder / f"{world}.{rank}.json").write_text(json.dumps(result))
+    dist.barrier()  # none leaves while another still talks to it
     dist.destroy_process_group()
 
 
