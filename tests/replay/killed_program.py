@@ -26,7 +26,7 @@ class Noisy(Dataset[Any]):
 
 
 def main(folder: str, kill_at: int) -> None:
-    run = Run(folder, seed=3, snapshot_every=5)
+    run = Run(folder, seed=3, snapshot_every=5, budget=1.0)  # every step recorded, however slow the machine
     model = torch.nn.Sequential(
         torch.nn.Linear(6, 16), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(16, 3)
     )

@@ -213,6 +213,12 @@ def test_a_head_that_was_replaced_has_its_name_and_its_reason() -> None:
     assert found == {"2.weight": "not-in-optimizer", "2.bias": "not-in-optimizer"}
 
 
+def test_a_parameter_without_elements_has_nothing_to_learn() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    model.register_parameter("device_of", nn.Parameter(torch.empty(0)))
+    assert not _train(model, model.parameters()).history.events_of("detached")
+
+
 def test_a_frozen_backbone_in_evaluation_mode_is_no_mistake() -> None:
     torch.manual_seed(0)
     body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1))

@@ -14,6 +14,8 @@ from akeso.history import Floats, History
 
 #: Parts of the late loss whose means are compared, and how far they must go beyond what batch noise explains.
 _PARTS, _BEYOND_NOISE = 10, 3.0
+#: A first beta from which on directions are averaged over more than thirty steps; lower ones harm in no order.
+_LONG = 0.97
 #: Share of a constant prediction's loss below which jumps, however large by themselves, no longer matter.
 _NEXT_TO_NOTHING = 0.01
 
@@ -102,7 +104,8 @@ def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | No
     """
     for optimizer in history.facts.get("optimizers") or ():
         betas: list[float] = list(optimizer.get("betas") or ())
-        if "adam" in str(optimizer.get("name")).lower() and len(betas) == 2 and betas[0] > betas[1]:
+        known = "adam" in str(optimizer.get("name")).lower() and len(betas) == 2
+        if known and betas[0] > max(betas[1], _LONG):
             low = stand.remaining_loss < _NEXT_TO_NOTHING
             return None if low or stand.recent.falls else (float(betas[0]), float(betas[1]))
     return None

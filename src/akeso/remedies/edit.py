@@ -12,7 +12,8 @@ from akeso.errors import BadInput
 #:
 #: ======================  ==========================================================================
 #: substitute-activation   ``from``, ``to`` (class name of torch.nn, "none" for no function); where:
-#:                         "hidden", "output" or an activation site
+#:                         "hidden", "output" or an activation site; ``in``: "model" where an output's
+#:                         function is to leave the model itself and not the loss alone
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
 #: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"

@@ -7,14 +7,13 @@ the edge the value hardly changes, and whatever lies on the edge passes no gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from akeso.torch.surgery.modes import put_on, take_off
+from akeso.torch.surgery.modes import Mode
 
 #: How far from the edge: small against anything that is measured, large enough for a slope that is finite.
 _HAIR = 1e-12
@@ -44,8 +43,8 @@ def guarded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         inside = entered.clamp(-_EDGE, _EDGE)
     else:
         power = args[1] if len(args) > 1 else kwargs.get("exponent")
-        if not isinstance(power, int | float) or power >= 1 or power == 0:
-            return func(*args, **kwargs)
+        if not isinstance(power, int | float) or power > 1 or float(power).is_integer():
+            return func(*args, **kwargs)  # no root: of negative values, too
         inside = entered.clamp(min=_HAIR)
     if args:
         return func(inside, *args[1:], **kwargs)
@@ -64,28 +63,10 @@ def _divided(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     return func(*args, **{**kwargs, "other": safe})
 
 
-class Guard(TorchFunctionMode):
-    """While this is entered, the functions above are guarded; ``used`` says whether any was called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used = False
-
-    def __enter__(self) -> Guard:
-        put_on(self)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        take_off(self)  # a watch may have put another mode on top in the meantime
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if getattr(func, "__name__", "") in GUARDED:
-            self.used = True
-            return guarded(func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+def guard() -> Mode:
+    """While this is entered, the functions above are guarded."""
+    return Mode(
+        lambda func, args, kwargs: (
+            guarded(func, args, kwargs) if getattr(func, "__name__", "") in GUARDED else func(*args, **kwargs)
+        )
+    )

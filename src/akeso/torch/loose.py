@@ -91,7 +91,7 @@ class LooseEnds:
 
     def _without(self, step: int) -> None:
         for name, parameter in self._names.parameters():
-            if not parameter.requires_grad or name in self._reported:
+            if not parameter.requires_grad or not parameter.numel() or name in self._reported:
                 continue
             received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
             if received and optimized:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
-from akeso.torch.guards import Guard
+from akeso.torch.guards import guard
 from akeso.torch.surgery.optimizers import clip, scale_rates
 from akeso.treatment.assembly import Assembly, assemble, moved
 from akeso.treatment.metrics import chance
@@ -177,7 +177,7 @@ class Training:
         built = self.built
         built.model.train()
         built.optimizer.zero_grad()
-        with Guard() if built.guarded else nullcontext():
+        with guard() if built.guarded else nullcontext():
             loss = built.loss(built.model(*inputs), target)
         loss.backward()
         if built.clip is not None:

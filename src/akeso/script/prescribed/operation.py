@@ -22,7 +22,6 @@ from torch.utils.data import DataLoader
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
 from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, tensors
 from akeso.script.prescribed.ledger import Ended, Ledger
-from akeso.script.prescribed.mode import Mode
 from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
@@ -30,6 +29,7 @@ from akeso.script.prescribed.patching import patched, wrap_constructors
 from akeso.script.prescribed.places import Place, caller
 from akeso.script.prescribed.survey import OUTSIDE, Key, Survey
 from akeso.script.prescribed.unseen import unseen
+from akeso.torch.surgery.modes import Mode
 
 _PATIENCE = 3  # optimizer steps after which an edit that has had no effect is given up
 _GRACE = 50  # steps a truncated run may go on where no beginning of a training step is seen
@@ -113,7 +113,7 @@ class Operation:
         """The first training step has reached its loss: nothing is left to follow."""
         self.survey.finish(outputs)
         if not self._handlers:
-            self._mode.leave()
+            self._mode.__exit__()
 
     @property
     def inside_model(self) -> bool:
@@ -301,8 +301,8 @@ class Operation:
         if self.ledger.prescription:
             self.survey.finish([])  # the untreated run has one already
         if self._handlers or not self.survey.closed:
-            self._mode.enter()
-        stack.callback(self._mode.leave)
+            self._mode.__enter__()
+        stack.callback(self._mode.__exit__)
         return self
 
     def __exit__(self, *error: Any) -> None:

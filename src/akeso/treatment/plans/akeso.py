@@ -26,7 +26,7 @@ from akeso.treatment.plans.judging import (
     removes_fault,
     serious,
 )
-from akeso.treatment.plans.ledger import Ledger, better, margin
+from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
 from akeso.treatment.plans.race import learnt, promise
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt, Program
@@ -110,7 +110,7 @@ class AkesoPlan(Plan):
             if attempt.failed or _unchanged(attempt):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
                 continue
-            changed = _made(attempt)
+            changed = made_edits(attempt)
             if changed in done:
                 ledger.judge(attempt, "rejected: what could be changed of it was tried already")
                 continue
@@ -316,12 +316,6 @@ def _new(ledger: Ledger, cure: Prescription) -> bool:
             f"{edit.describe()} was refused: {why}" for edit, why in ledger.program.refusals(cure)
         ]
     return bool(left) and (not refused or ledger.known(left) is None)
-
-
-def _made(attempt: Attempt) -> Prescription:
-    """The cure without what was refused of it."""
-    refused = [edit for edit, _ in attempt.refused]
-    return Prescription(edit for edit in attempt.prescription if edit not in refused)
 
 
 def _unchanged(attempt: Attempt) -> bool:
