@@ -112,3 +112,31 @@ def test_rates_are_not_taken_for_their_logarithms(
     )  # fmt: skip
     found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert (found[0] if found else "") == named
+
+
+ANSWERS = {"loss": "binary_cross_entropy", "classes": 1, "target_kind": "binary", "task": "binary"}
+SURE = {"output_min": 0.5, "output_max": 0.73, "target_min": 0.0, "target_max": 1.0, "target_mean": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("last", "before", "says"),
+    [
+        ("sigmoid", "sigmoid", "applied twice"),
+        ("sigmoid", "relu", "to what a relu gives"),
+        ("sigmoid", "tanh", "cannot be sure"),
+    ],
+)
+def test_a_function_of_a_function_has_half_its_range(last: str, before: str, says: str) -> None:
+    facts = {**ANSWERS, "output_activation": last, "output_activation_of": before}
+    found = _found(facts, SURE, left=0.8)
+    assert found[0].problem == "improper-output-activation"
+    assert says in found[0].sentence
+
+
+def test_one_function_is_none_too_many_and_two_may_do() -> None:
+    assert not _found({**ANSWERS, "output_activation": "sigmoid"}, SURE)
+    # Scores that are squashed before they become probabilities cost nothing where the loss comes down all the same.
+    squashed = {**ANSWERS, "output_activation": "sigmoid", "output_activation_of": "tanh"}
+    assert not _found(squashed, {**SURE, "output_min": 0.27}, left=0.05)
+    # What is no probability to begin with may go through anything.
+    assert not _found({**ANSWERS, "output_activation": "sigmoid", "output_activation_of": "elu"}, SURE)

@@ -280,3 +280,36 @@ def test_a_divergence_of_probabilities_gets_their_logarithm() -> None:
 def test_a_function_that_was_seen_at_its_edge_is_guarded_first() -> None:
     seen = Diagnosis("non-finite", "error", 0.99, "", 3, {"function": "sqrt"}, (), (), "")
     assert candidates(_history(), [seen])[0].prescription[0].remedy == "guard-functions"
+
+
+def _first_dose(**facts: Any) -> list[dict[str, Any]]:
+    found = candidates(_history(**facts), [_found("improper-output-activation")])
+    return [{**edit.values, "where": edit.where} for edit in found[0].prescription]
+
+
+def test_the_output_gets_what_a_loss_is_made_for() -> None:
+    answers = {"task": "binary", "classes": 1, "target_kind": "binary", "loss": "binary_cross_entropy"}
+    for output, known in (("none", "none"), ("relu", "ReLU"), ("softmax", "Softmax")):
+        assert _first_dose(**answers, output_activation=output) == [
+            {"from": known, "to": "Sigmoid", "where": "output"}
+        ]
+    # By hand the logarithm is taken in the loss, and it wants probabilities.
+    classes = {"loss": "nll_loss", "loss_args": {"by_hand": True}, "target_kind": "indices"}
+    assert _first_dose(**classes, output_activation="relu")[0]["to"] == "Softmax"
+    assert _first_dose(loss="nll_loss", target_kind="indices")[0]["to"] == "cross_entropy"
+
+
+def test_of_two_functions_in_a_row_one_is_taken_away() -> None:
+    facts = {"task": "binary", "classes": 1, "target_kind": "binary", "loss": "binary_cross_entropy"}
+    history = _history(**facts, output_activation="sigmoid", output_activation_of="sigmoid")
+    doses = [c.prescription[0].values for c in candidates(history, [_found("improper-output-activation")])]
+    assert {"from": "Sigmoid", "to": "Sigmoid"} in doses[:2]
+    assert {"from": "Sigmoid", "to": "none", "in": "model"} in doses[:2]
+
+
+def test_a_recipe_says_what_is_asked_whatever_its_loss_makes_of_it() -> None:
+    history = _history(
+        loss="mse_loss", task="regression", classes=1, aim={"task": "multiclass", "classes": 10}
+    )
+    first = candidates(history, [_found("improper-loss")])[0].prescription
+    assert first[0].values == {"from": "mse_loss", "to": "cross_entropy"}

@@ -287,3 +287,22 @@ def test_a_root_of_zero_in_the_loss_no_longer_breaks_the_weights() -> None:
     assert broken.failed or broken.metric is None or not math.isfinite(broken.metric)
     assert sound.metric is not None
     assert math.isfinite(sound.metric)
+
+
+def test_a_sigmoid_that_is_put_on_the_output_is_judged_as_one() -> None:
+    """A loss of the user's own says nothing of where yes begins."""
+    y = (X[:, :1] > 0).float()
+
+    def by_hand(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        p = output.clamp(1e-7, 1 - 1e-7)
+        return -(target * p.log() + (1 - target) * (1 - p).log()).mean()
+
+    program = RecipeProgram(
+        recipe(model=lambda: nn.Linear(4, 1), train=(X, y), val=(X, y), loss=by_hand, epochs=20)
+    )
+    cure = Prescription([Edit("substitute-activation", "output", {"from": "none", "to": "Sigmoid"})])
+    attempt = program.attempt(cure)
+    program.close()
+    assert attempt.history.facts["loss"] == "binary_cross_entropy"
+    assert attempt.metric is not None
+    assert attempt.metric > 0.9

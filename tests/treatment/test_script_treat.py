@@ -91,3 +91,32 @@ def test_wrong_usage_is_said_before_anything_is_run(tmp_path, options, words):
     assert done.returncode == 2
     assert words in done.stderr.decode()
     assert not (tmp_path / "run").exists()
+
+
+TWICE = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(600, 6)
+y = (x[:, :1] + x[:, 1:2] * x[:, 2:3] > 0).float()
+model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1), nn.Sigmoid())
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+loss_of = nn.BCELoss()
+for epoch in range(12):
+    for i in range(0, 480, 32):
+        optimizer.zero_grad()
+        loss_of(torch.sigmoid(model(x[i:i + 32])), y[i:i + 32]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = (torch.sigmoid(model(x[480:])) > 0.5).float() == y[480:]
+        print(f"epoch {epoch} val_acc {right.float().mean():.3f}")
+"""
+
+
+def test_a_sigmoid_too_many_is_taken_off(tmp_path):
+    done, document = treat(tmp_path, "--metric", r"val_acc (\S+)", "--higher-is-better", source=TWICE)
+    assert done.returncode == 0, done.stderr
+    assert document["diagnoses"][0]["problem"] == "improper-output-activation"
+    assert document["status"] == "repaired"
+    assert document["after"] > document["before"] + 0.2

@@ -133,6 +133,8 @@ class MissingZeroGrad(Detector):
             return
         stand = standing(history)
         norm = history.series("grad_norm").finite().values
+        if len(norm) and not norm.any():
+            return  # what is left from step to step is nothing: it is cleared, perhaps at the wrong moment
         growth = (
             curves.median(curves.tail(norm, 0.2)) / max(curves.median(norm[:2]), 1e-30)
             if len(norm) > 4

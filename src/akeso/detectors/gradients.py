@@ -60,6 +60,7 @@ class VanishingGradient(Detector):
     name: ClassVar[str] = "vanishing-gradient"
     min_steps: int = 20
     min_layers: int = 3
+    min_looks: int = 4
     ratio: float = 1e-3
     effect: float = 3e-3
     flat: float = 1e-3
@@ -72,6 +73,10 @@ class VanishingGradient(Detector):
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         if stand.steps < self.min_steps or stand.broken:
+            return
+        nothing = self._nothing(history, stand)
+        if nothing is not None:
+            yield nothing
             return
         here = depth(history, network.recent(history, 0.5))
         then = depth(history, network.early(history))
@@ -108,6 +113,30 @@ class VanishingGradient(Detector):
                 **stand.evidence(),
             },
             self._sentence(here if here.ratio < self.ratio else then, moved, backward, sites, variation),
+        )
+
+    def _nothing(self, history: History, stand: Standing) -> Symptom | None:
+        """No parameter gets any gradient, and has not for the second half of what was seen."""
+        norms = history.series("grad_norm").finite()
+        moved = np.flatnonzero(norms.values)
+        still = norms.steps[moved[-1] + 1 :] if len(moved) else norms.steps
+        left = abs(stand.last) > 1e-6 * max(1.0, abs(stand.first))
+        if len(still) < self.min_looks or not left or stand.adversarial or stand.recent.falls:
+            return None
+        since = int(still[0])
+        start, end = network.extent(history)
+        if since - start > (end - start) / 2:
+            return None
+        return Symptom(
+            self.name,
+            "error",
+            0.97,
+            since,
+            "",
+            {"grad_norm": 0.0, "looks": len(still), **stand.evidence()},
+            f"The gradient is exactly zero in every parameter since step {since}, and the loss is not: nothing is "
+            "learned. What the model gives is cut off on its way to the loss (a clamp, a ReLU at the output, dead "
+            "units), or the gradient is cleared before the step.",
         )
 
     def _harmed(self, stand: Standing, decades: float) -> bool:

@@ -39,6 +39,7 @@ class LearningRateTooHigh(Detector):
     jump: float = 1.0
     remaining: float = 0.7
     remaining_if_strong: float = 0.5
+    above: float = 1.5
     learned: float = 0.95
     wait: float = 0.5
     gradient_ratio: float = 1e3
@@ -57,11 +58,13 @@ class LearningRateTooHigh(Detector):
         if lost is not None:
             yield self._relapsed(history, stand, lost, longest)
             return
-        if not stand.suffers(self.remaining_if_strong):
+        # A loss still above a constant prediction's is harm, whatever samples were learned by heart on the way.
+        above = stand.over >= self.wait and stand.remaining_loss >= self.above and not stand.recent.falls
+        if not (stand.suffers(self.remaining_if_strong) or above):
             return
         rise, risen = self._rise(history, stand)
         long_steps = longest >= self.update
-        if not stand.suffers(self.remaining) and not longest >= 2.0 * self.update:
+        if not (stand.suffers(self.remaining) or above) and not longest >= 2.0 * self.update:
             return
         overshot = rise >= self.jump and (longest >= self.update / 10 or not math.isfinite(longest))
         # A loss that nobody knows, a reward perhaps, has no start worth measuring by: it must still be up there.

@@ -48,6 +48,7 @@ class Fit:
 
     loss: str
     activation: str
+    before: str
     units: int
     kind: str
     low: float
@@ -95,6 +96,7 @@ def fit(history: History) -> Fit | None:
     return Fit(
         loss,
         str(facts.get("output_activation") or ""),
+        str(facts.get("output_activation_of") or ""),
         units if isinstance(units, int) else 0,
         str(facts.get("target_kind") or ""),
         _extreme(history, "output_min", min),
@@ -140,6 +142,7 @@ class ImproperOutputActivation(Detector):
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._shares(known)
+        found = found or self._twice(known, stand)
         found = found or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
@@ -236,6 +239,24 @@ class ImproperOutputActivation(Detector):
             if act == "softmax" and known.kind == "binary" and known.units > 1 and self._harmed(stand, 0.5):
                 return "A softmax makes labels exclude each other that may hold together.", 0.75, False
         return None
+
+    def _twice(self, known: Fit, stand: Standing) -> Finding | None:
+        """One function right after another that leaves the last one half of its range, or less."""
+        squashed = known.before in _PROBABILITIES | ONE_SIDED | _BOUNDED
+        if known.activation not in ("sigmoid", "softmax") or not squashed:
+            return None
+        if known.loss not in VALUE_LOSSES | {"binary_cross_entropy", "nll_loss"} or not self._harmed(
+            stand, 0.25
+        ):
+            return None
+        twice = "twice" if known.before == known.activation else f"to what a {known.before} gives"
+        can = "cannot be sure of anything" if known.before in _BOUNDED else "never says less than one half"
+        why = (
+            "no class can be far more likely than the others"
+            if known.activation == "softmax"
+            else f"it {can}"
+        )
+        return f"A {known.activation} is applied {twice} before `{known.loss}`: {why}.", 0.93, True
 
     def _shares(self, known: Fit) -> Finding | None:
         """A softmax shares out 1, and the targets ask for several times as much, over whichever axis it is."""

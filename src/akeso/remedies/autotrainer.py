@@ -53,7 +53,7 @@ def solution(code: str, problem: str, history: History, draw: int = 0) -> list[P
     if code == "S7":
         return [Prescription([_optimizer(problem, facts.optimizer, draw)])]
     if code == "S8":
-        return [Prescription([task_loss(facts, int(history.facts.get("classes") or 1))])]
+        return [Prescription([task_loss(facts)])]
     return [Prescription([scale_inputs()])]
 
 

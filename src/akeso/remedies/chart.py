@@ -40,8 +40,11 @@ class Chart:
     """A run at a glance; every field has a sane value when nothing is known."""
 
     task: str
+    classes: int
     loss: str
+    loss_by_hand: bool  # written out as arithmetic
     output: str
+    output_of: str  # the function right before that one, where there is one
     target_kind: str
     activation: str  # the most frequent hidden one, lower case; "" when unknown
     optimizer: str
@@ -86,10 +89,14 @@ def chart(history: History) -> Chart:
     kinds = [str(kind).lower() for kind in dict(facts.get("activations") or {}).values()]
     layers = [layer.kind for layer in history.layers]
     off, large = _initial_weights(history)
+    aim = dict(facts.get("aim") or {})
     return Chart(
-        task=str(facts.get("task", "unknown")),
+        task=str(aim.get("task") or facts.get("task", "unknown")),
+        classes=int(aim.get("classes") or facts.get("classes") or 1),
         loss=str(facts.get("loss", "unknown")),
-        output=str(facts.get("output_activation", "unknown")).lower().replace("_", ""),
+        loss_by_hand=bool(dict(facts.get("loss_args") or {}).get("by_hand")),
+        output=_plain(facts.get("output_activation", "unknown")),
+        output_of=_plain(facts.get("output_activation_of", "")),
         target_kind=str(facts.get("target_kind", "unknown")),
         activation=Counter(kinds).most_common(1)[0][0] if kinds else "",
         optimizer=str(optimizer.get("name", "")).lower(),
@@ -118,6 +125,10 @@ def chart(history: History) -> Chart:
         rate_creeps=_rate_creeps(history, USUAL_RATE.get(str(optimizer.get("name", "")).lower(), 1e-3)),
         wild_targets=_wild(history),
     )
+
+
+def _plain(name: Any) -> str:
+    return str(name).lower().replace("_", "")
 
 
 def _first(optimizers: Any) -> dict[str, Any]:

@@ -29,18 +29,18 @@ _CLASSES = {
 }
 
 
-def loss_for(facts: Chart, classes: int) -> str:
+def loss_for(facts: Chart) -> str:
     """The loss that the task calls for, on raw outputs."""
-    if facts.task == "binary" and classes > 1:
+    if facts.task == "binary" and facts.classes > 1:
         return "cross_entropy"
     return _LOSS.get(
         facts.task, "cross_entropy" if facts.target_kind in ("indices", "one-hot") else "mse_loss"
     )
 
 
-def task_loss(facts: Chart, classes: int, on: str = "logits") -> Edit:
+def task_loss(facts: Chart, on: str = "logits") -> Edit:
     """The edit that puts the task's loss in place."""
-    values = {"from": facts.loss, "to": loss_for(facts, classes)}
+    values = {"from": facts.loss, "to": loss_for(facts)}
     return Edit("substitute-loss", "", values if on == "logits" else {**values, "on": on})
 
 
@@ -63,35 +63,46 @@ class LossAndOutput(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        classes = int(history.facts.get("classes") or 1)
-        shared = facts.output in ("softmax", "logsoftmax") and facts.loss == "binary_cross_entropy"
-        if shared and (classes < 2 or facts.target_kind not in ("one-hot", "indices")):
-            # One for all units together, or over a single one: what the loss wants is a sigmoid for each.
-            yield Prescription(
-                [Edit("substitute-activation", "output", {"from": _CLASSES[facts.output], "to": "Sigmoid"})]
-            )
-        if facts.loss == "kl_div" and facts.output == "softmax":
-            # It wants the logarithm of what it is given.
-            yield Prescription(
-                [Edit("substitute-activation", "output", {"from": "Softmax", "to": "LogSoftmax"})]
-            )
-        fits = facts.loss == loss_for(facts, classes)
+        yield from self._what_the_loss_wants(facts)
+        fits = facts.loss == loss_for(facts)
         bare = facts.output in ("none", "unknown", "")
         if not bare:
             units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
             if units and facts.loss in _OF_VALUES:
                 yield Prescription([raw_output(facts), *units])
-            yield Prescription(
-                [raw_output(facts)] if fits else [raw_output(facts), task_loss(facts, classes)]
-            )
+            yield Prescription([raw_output(facts)] if fits else [raw_output(facts), task_loss(facts)])
         elif not fits:
-            yield Prescription([task_loss(facts, classes)])
+            yield Prescription([task_loss(facts)])
         if bare and fits:
             # The loss has the right name but is not what it seems, or a function hides before it.
-            yield Prescription([task_loss(facts, classes)])
-            yield Prescription([raw_output(facts), task_loss(facts, classes)])
+            yield Prescription([task_loss(facts)])
+            yield Prescription([raw_output(facts), task_loss(facts)])
         elif facts.output in _ON and not fits:
-            yield Prescription([task_loss(facts, classes, _ON[facts.output])])
+            yield Prescription([task_loss(facts, _ON[facts.output])])
+
+    def _what_the_loss_wants(self, facts: Chart) -> Iterable[Prescription]:
+        """The function at the output that the loss is made for, where the loss itself fits the targets."""
+        wanted = ""
+        if facts.output in ("sigmoid", "softmax") and facts.output_of and facts.loss != "cross_entropy":
+            # Once is enough: where both stand in the model, and where the second is the program's own.
+            last = _CLASSES[facts.output]
+            yield Prescription([Edit("substitute-activation", "output", {"from": last, "to": last})])
+            first = _CLASSES.get(facts.output_of, facts.output_of)
+            edit = Edit("substitute-activation", "output", {"from": first, "to": "none", "in": "model"})
+            yield Prescription([edit])
+        if facts.loss == "binary_cross_entropy" and facts.output not in ("sigmoid", "unknown", ""):
+            # A softmax is one for all units together, or over a single one: the loss wants a sigmoid for each.
+            exclusive = facts.classes > 1 and facts.target_kind in ("one-hot", "indices")
+            wanted = "" if exclusive else "Sigmoid"
+        elif facts.loss == "kl_div" and facts.output == "softmax":
+            wanted = "LogSoftmax"
+        elif (
+            facts.loss == "nll_loss" and facts.loss_by_hand and facts.output not in ("softmax", "unknown", "")
+        ):
+            wanted = "Softmax"  # the loss takes the logarithm itself
+        if wanted:
+            known = _CLASSES.get(facts.output, facts.output)
+            yield Prescription([Edit("substitute-activation", "output", {"from": known, "to": wanted})])
 
 
 class RobustLoss(Remedy):

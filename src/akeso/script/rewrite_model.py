@@ -45,7 +45,11 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
         return None
     old = str(edit.values.get("from") or "the activation")
     if new in ("none", "Identity"):
-        return f"take {old} off the model's output: the loss wants raw scores"
+        return f"take {old} off the model's output: what comes after it wants raw scores"
+    if role == "output" and old == "none":
+        return f"put {new} on the model's output"
+    if old == new:
+        return f"apply {new} once to the model's output, not twice"
     return f"put {new} in the place of {old} ({where})"
 
 

@@ -108,6 +108,8 @@ class BatchReader:
             self._record.fact(name, value)
         if call.activation is not None:
             self._record.fact("output_activation", call.activation)
+            if call.before is not None:
+                self._record.fact("output_activation_of", call.before)
 
     def _modes(self, passes: Passes, step: int) -> None:
         if self._models != len(self._names.labels):

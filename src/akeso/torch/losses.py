@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -40,11 +39,11 @@ _OUTPUT_NODES: Final = {
     "LeakyReluBackward0": "leaky_relu", "HardtanhBackward0": "hardtanh", "SiluBackward0": "silu",
     "HardsigmoidBackward0": "hardsigmoid", "HardswishBackward0": "hardswish", "MishBackward0": "mish",
 }  # fmt: skip
-#: Nodes that only change the form of a tensor.
-_SHAPES: Final = (
+#: Nodes that only change the form of a tensor, or its sign.
+SHAPES: Final = (
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T", "Slice",
     "Select", "Clone", "ToCopy", "Expand", "Alias", "Index", "Contiguous", "Clamp", "ClampMin", "ClampMax",
-    "Split", "Unbind", "SplitWithSizes", "AsStrided", "Copy",
+    "Split", "Unbind", "SplitWithSizes", "AsStrided", "Copy", "Neg",
 )  # fmt: skip
 #: Backward nodes of loss functions, and the function each stands for.
 _LOSS_NODES: Final = {
@@ -68,6 +67,7 @@ class LossCall:
     ignore_index: int = -100
     class_weight: torch.Tensor | None = None  # of every class; under a binary loss of the positive answers
     activation: str | None = None  # the last function this very prediction went through; ``None`` when unseen
+    before: str | None = None  # the one right before it, where there is one
 
 
 def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
@@ -103,6 +103,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
         int(kwargs.get("ignore_index", -100)),
         weight.detach() if isinstance(weight, torch.Tensor) else None,
         output_activation(prediction),
+        function_before(prediction.grad_fn),
     )
 
 
@@ -114,23 +115,46 @@ def output_activation(prediction: torch.Tensor) -> str | None:
 
     A clamp counts where nothing stands before it that gives the same range.
     """
-    node: Any = prediction.grad_fn
+    return activation_behind(prediction.grad_fn)
+
+
+def activation_behind(node: Any) -> str | None:
+    """The same, told from the node of the graph that gave the prediction."""
+    return _last_function(node)[0]
+
+
+def function_before(node: Any) -> str | None:
+    """What the last function was given: the name of another one right before it, ``None`` where there is none."""
+    found, at = _last_function(node)
+    if found is None or at is None:
+        return None
+    before = _last_function(parent_of(at))[0]
+    return None if before in (None, "none") else before
+
+
+def _last_function(node: Any) -> tuple[str | None, Any]:
+    """The last function before this node, and the node that it is."""
     bare = "none"
     for _ in range(12):
         if node is None:
-            return None
+            return None, None
         kind = type(node).__name__
         if kind in _OUTPUT_NODES:
-            return _OUTPUT_NODES[kind]
-        stem = kind.removesuffix(kind[kind.rfind("Backward") :]) if "Backward" in kind else kind
+            return _OUTPUT_NODES[kind], node
+        stem = stem_of(kind)
         if stem == "Log":  # the log of probabilities: what made them probabilities counts
-            node = _next(node)
+            node = parent_of(node)
             continue
-        if stem not in _SHAPES:
-            return None if kind.startswith("CompiledFunction") else bare
+        if stem not in SHAPES:
+            return (None if kind.startswith("CompiledFunction") else bare), None
         bare = _clamp(node) if bare == "none" and stem == "Clamp" else bare
-        node = _next(node)
-    return bare
+        node = parent_of(node)
+    return bare, None
+
+
+def stem_of(kind: str) -> str:
+    """The name of a backward node without its ending."""
+    return kind.removesuffix(kind[kind.rfind("Backward") :]) if "Backward" in kind else kind
 
 
 def _clamp(node: Any) -> str:
@@ -139,7 +163,8 @@ def _clamp(node: Any) -> str:
     return {"signs": "hardtanh", "probabilities": "clamp"}.get(kind or "", "none")
 
 
-def _next(node: Any) -> Any:
+def parent_of(node: Any) -> Any:
+    """The first node that handed its result to this one."""
     return next((parent for parent, _ in node.next_functions if parent is not None), None)
 
 
@@ -152,7 +177,7 @@ def from_graph(loss: torch.Tensor) -> LossCall | None:
         kind = type(node).__name__
         if kind in _LOSS_NODES:
             break
-        node = _next(node)
+        node = parent_of(node)
     else:
         return None
     name = _LOSS_NODES[kind]
@@ -182,54 +207,3 @@ def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, .
     except RuntimeError:
         return None
     return tuple(result) if math.prod(result) > count else None
-
-
-class ByHand:
-    """Recognises squared and absolute errors that a script writes out instead of calling them."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], str, torch.Tensor, torch.Tensor]] = {}
-
-    @property
-    def seen(self) -> bool:
-        """Whether any prediction was subtracted from a target in this step."""
-        return bool(self._known)
-
-    def clear(self) -> None:
-        """A new step begins."""
-        self._known.clear()
-
-    def difference(self, prediction: torch.Tensor, target: torch.Tensor, result: Any) -> None:
-        """A prediction minus a target, or the reverse."""
-        if isinstance(result, torch.Tensor) and prediction.shape == target.shape:
-            self._known[id(result)] = (weakref.ref(result), "difference", prediction, target)
-
-    def called(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> LossCall | None:
-        """Follow a difference through its square or absolute value to the mean or sum that makes it a loss."""
-        found = self._known.get(id(args[0])) if args else None
-        if found is None or found[0]() is not args[0] or not isinstance(result, torch.Tensor):
-            return None
-        kind, prediction, target = found[1], found[2], found[3]
-        if kind == "difference":
-            squared = name in ("square", "mul", "__mul__") or (len(args) > 1 and args[1] == 2)
-            if name in ("pow", "__pow__", "square", "mul", "__mul__") and squared:
-                if "mul" in name and args[1] is not args[0]:
-                    return None
-                self._known[id(result)] = (weakref.ref(result), "mse_loss", prediction, target)
-            elif name in ("abs", "absolute", "__abs__"):
-                self._known[id(result)] = (weakref.ref(result), "l1_loss", prediction, target)
-            return None
-        if name in ("mean", "sum") and result.dim() == 0:
-            reduction = "mean" if name == "mean" else "sum"
-            return LossCall(
-                kind,
-                prediction.detach(),
-                target.detach(),
-                result.detach(),
-                reduction,
-                {"reduction": reduction},
-                activation=output_activation(prediction),
-            )
-        return None

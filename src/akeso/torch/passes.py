@@ -13,7 +13,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
-from akeso.torch.losses import DIFFERENCES, LOSSES, ByHand, LossCall, broadcast_of, recognise
+from akeso.torch.by_hand import ByHand
+from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
 from akeso.torch.naming import Names, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
@@ -206,8 +207,8 @@ class Passes:
         try:
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
-            elif name in ACTIVATIONS:
-                if self.reading and self._stack and self._first_time():
+            elif name in ACTIVATIONS and self._stack:
+                if self.reading and self._first_time():
                     owner = self._stack[-1]
                     known = self._names.module(unwrap(owner))
                     if known is not None:
@@ -233,18 +234,16 @@ class Passes:
         """A loss may be written out as arithmetic on a prediction and a target."""
         if name == "cosine_similarity":
             self._direction([one for one in (*args[:2], *kwargs.values()) if isinstance(one, torch.Tensor)])
-        if name not in DIFFERENCES:
-            call = self._by_hand.called(name, args, kwargs, result)
-            if call is not None:
-                self.calls.append(call)
-            return
         one, other = (*args, None, None)[:2]
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-            if one.requires_grad == other.requires_grad:
-                return
+        compared = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        if name in DIFFERENCES and compared and one.requires_grad != other.requires_grad:
             prediction, target = (one, other) if one.requires_grad else (other, one)
             self._spread(prediction, target)
             self._by_hand.difference(prediction, target, result)
+            return
+        call = self._by_hand.called(name, args, kwargs, result)
+        if call is not None:
+            self.calls.append(call)
 
     def _direction(self, given: list[torch.Tensor]) -> None:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""

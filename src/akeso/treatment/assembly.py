@@ -85,6 +85,10 @@ def assemble(recipe: Recipe, prescription: Prescription, seed: int) -> Assembly:
         refused=refused, notes=notes,
     )  # fmt: skip
     built.facts["task"] = task
+    if task in ("binary", "multiclass") and isinstance(anatomy.output, Tensor):
+        # Whatever a loss makes of them, these are the model's answers and the right ones.
+        units = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
+        built.facts["aim"] = {"task": task, "classes": int(units)}
     built.facts["activations"] = {site.name: site.kind for site in anatomy.hidden()}
     if isinstance(anatomy.output, Tensor):
         built.facts["classes"] = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
@@ -209,9 +213,12 @@ def _edit_units(built: Assembly, prescription: Prescription) -> None:
 
 
 def _edit_loss(built: Assembly, prescription: Prescription, output: Any, last: str) -> None:
-    stripped = any(edit.where == "output" for edit in prescription.of("substitute-activation")) and not any(
-        edit.where == "output" for edit, _ in built.refused
-    )
+    given = last
+    outputs = [edit for edit in prescription.of("substitute-activation") if edit.where == "output"]
+    made = [edit for edit in outputs if edit not in [refused for refused, _ in built.refused]]
+    stripped = any(str(edit.values["to"]) in ("none", "Identity", "LogSoftmax") for edit in made)
+    if made and not stripped:
+        last = str(made[-1].values["to"]).lower()
 
     def substitute(edit: Edit) -> str:
         to, on = str(edit.values["to"]), str(edit.values.get("on", "logits"))
@@ -238,11 +245,11 @@ def _edit_loss(built: Assembly, prescription: Prescription, output: Any, last: s
     _each(built, prescription, "weight-classes", weigh)
     _each(built, prescription, "fix-broadcast", reconcile)
     _each(built, prescription, "mean-reduction", average)
-    built.metric, built.restore = _judged_as(built, stripped, last)
+    built.metric, built.restore = _judged_as(built, stripped, last, given)
 
 
 def _judged_as(
-    built: Assembly, stripped: bool, last: str
+    built: Assembly, stripped: bool, last: str, given: str
 ) -> tuple[Metric, Callable[[Tensor], Tensor] | None]:
     """A model that now gives logits is judged as one; a metric of the user's sees what it used to see."""
     name = losses.loss_name(built.loss)
@@ -255,7 +262,7 @@ def _judged_as(
     restore = functions.get(last) if stripped else None
     if metric.function is not None or metric.name == "loss":
         return metric, restore
-    if (changed or stripped) and built.task in ("binary", "multilabel"):
+    if (changed or stripped or last != given) and built.task in ("binary", "multilabel"):
         limit = threshold_of(name, "none" if stripped else last)
         metric = Metric(metric.name, metric.higher_is_better, None, limit)
     return metric, None

@@ -1,0 +1,70 @@
+"""Gradients that are exactly zero, and losses that stay above those of a constant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import akeso
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.examination import examine
+
+
+def _train(kind: str) -> list[akeso.Diagnosis]:
+    torch.manual_seed(0)
+    x = torch.randn(512, 4)
+    y = (x[:, :1] > 0).float()
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(120):
+            batch = torch.randint(0, 512, (32,))
+            output, target = model(x[batch]), y[batch]
+            if kind != "cleared before the step":
+                optimizer.zero_grad()
+            if kind == "rounded":
+                loss = F.mse_loss(torch.round(torch.sigmoid(output)), target)
+            elif kind == "clamped":
+                loss = ((output.clamp(2, 3) - target).abs() ** 1.5).mean()
+            elif kind == "nothing left to do":
+                loss = F.relu(1 - (2 * target - 1) * output * 50).mean()
+            else:
+                loss = F.binary_cross_entropy_with_logits(output, target)
+            loss.backward()
+            if kind == "cleared before the step":
+                optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+    return list(watch.diagnoses)
+
+
+@pytest.mark.parametrize("kind", ["rounded", "clamped", "cleared before the step"])
+def test_no_gradient_at_all_is_seen_whatever_the_loss(kind: str) -> None:
+    found = _train(kind)
+    assert found[0].problem == "vanishing-gradient"
+    assert "exactly zero" in found[0].sentence
+    assert "missing-zero-grad" not in {one.problem for one in found}
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "nothing left to do"])
+def test_a_loss_that_is_zero_or_a_gradient_that_is_not_is_no_problem(kind: str) -> None:
+    assert "vanishing-gradient" not in {one.problem for one in _train(kind)}
+
+
+def test_a_gradient_that_was_gone_for_a_while_came_back() -> None:
+    norms = Sketch(run={"grad_norm": lambda share: (share > 0.6) * 1.0}, loss=flat(2.3), accuracy=flat(0.1))
+    assert "exactly zero" not in " ".join(d.sentence for d in examine(norms.history()).diagnoses)
+
+
+def test_a_loss_above_a_constant_s_after_a_wild_start_is_harm_whatever_was_learnt_by_heart() -> None:
+    def problems(end: float) -> set[str]:
+        sketch = Sketch(
+            loss=lambda share: end + (2.3 - end + 80 * (share > 0.01)) * falling(1.0, 0.0, 40.0)(share),
+            accuracy=flat(0.8),
+            update=lambda index: 0.15,
+        )
+        return {d.problem for d in examine(sketch.history()).diagnoses if d.severity == "error"}
+
+    assert "learning-rate-too-high" in problems(5.0)
+    assert not problems(0.3)
