@@ -85,7 +85,7 @@ def test_a_cross_entropy_over_classes(loss: Loss) -> None:
 
 
 def test_arithmetic_that_only_looks_like_it_is_left_alone() -> None:
-    """A policy gradient, soft targets of a teacher, an entropy."""
+    """A policy gradient, soft targets of a teacher, an entropy, weighted classes."""
     weights = torch.rand(40)
     teacher = torch.rand(60, 3).softmax(1)
     choices = torch.arange(40) % 3
@@ -99,6 +99,10 @@ def test_arithmetic_that_only_looks_like_it_is_left_alone() -> None:
     def entropy(p: Tensor, y: Tensor) -> Tensor:
         return (p * torch.log(p)).sum(1).mean()
 
+    def weighted(p: Tensor, y: Tensor) -> Tensor:
+        return -(5 * y * torch.log(p) + (1 - y) * torch.log(1 - p)).mean()
+
+    assert _facts(weighted, nn.Sigmoid(), (choices > 1).float().reshape(-1, 1))["loss"] == "custom"
     assert _facts(policy, nn.Softmax(1), choices, units=3)["loss"] == "custom"
     assert _facts(distilled, nn.Softmax(1), torch.arange(60) % 3, units=3)["loss"] == "custom"
     assert _facts(entropy, nn.Softmax(1), choices, units=3)["loss"] == "custom"

@@ -198,6 +198,17 @@ def test_a_training_that_breaks_is_not_judged_by_what_it_showed_before() -> None
     assert not disappoints(sound, source, [], 1.0)
 
 
+def test_a_cure_that_alone_takes_away_what_is_wrong_may_be_slow() -> None:
+    """Some tasks show nothing for half of their training, and what is wrong for certain does not pass by itself."""
+    source = replace(Scripted(0.5, None).source, metric=0.5, chance=0.5)
+    fault = Diagnosis("improper-output-activation", "error", 0.95, "", 3, {}, (), (), "")
+    untreated = replace(source, diagnoses=(fault,))
+    slow, rival = replace(source, diagnoses=()), replace(source, diagnoses=(fault,))
+    assert not disappoints(slow, untreated, [rival], 0.5)
+    assert "brought nothing" in disappoints(slow, untreated, [rival, slow], 0.5)
+    assert "brought nothing" in disappoints(rival, untreated, [], 0.5)
+
+
 class Resumable(Scripted):
     """One whose attempts can be gone on with, and whose value depends on the step."""
 

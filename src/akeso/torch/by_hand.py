@@ -43,6 +43,7 @@ class ByHand:
     def __init__(self) -> None:
         self._known: dict[int, _Term] = {}
         self._one_hot: bool | None = None
+        self._unweighted: bool | None = None
 
     @property
     def seen(self) -> bool:
@@ -93,6 +94,12 @@ class ByHand:
             sure = (target == 0) | (target == 1)
             self._one_hot = target.dim() == 2 and bool(sure.all() & (target.sum(1) == 1).all())
         return self._one_hot
+
+    def _share_one(self, yes: torch.Tensor, no: torch.Tensor) -> bool:
+        """Whether both weights come to one, asked once: where classes are weighted, they are no targets."""
+        if self._unweighted is None:
+            self._unweighted = yes.shape == no.shape and bool(((yes + no - 1).abs() < 1e-3).all())
+        return self._unweighted
 
     def _of(self, value: Any) -> _Term | None:
         term = self._known.get(id(value))
@@ -155,7 +162,7 @@ class ByHand:
 
     def _joined(self, first: _Term, second: _Term, result: torch.Tensor) -> None:
         kinds = {first.kind: first, second.kind: second}
-        if set(kinds) == {"yes", "no"}:
+        if set(kinds) == {"yes", "no"} and self._share_one(kinds["yes"].target, kinds["no"].target):
             yes = kinds["yes"]
             self._put(result, "both", yes.prediction, yes.target, yes.node)
 

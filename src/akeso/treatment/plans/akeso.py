@@ -213,7 +213,8 @@ class AkesoPlan(Plan):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
             needed = promise(best, untreated) + max(0.05, margin(current))
-            if not attempt.failed and promise(attempt, untreated) > needed:
+            # Of two that have learnt nothing yet none is ahead, whatever their last evaluation said.
+            if not attempt.failed and not learnt_nothing(attempt) and promise(attempt, untreated) > needed:
                 best = attempt
         return best
 
@@ -266,7 +267,7 @@ def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[li
     if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
         # What was wrong is gone, and the rate is the program's own: a higher one is ahead after a few steps anyway.
         facts = chart(current.history)
-        if facts.usual_rate / 5 <= facts.lr <= facts.usual_rate * 5:
+        if facts.usual_rate / 10 <= facts.lr <= facts.usual_rate * 10:
             return [], 0
     if learnt_nothing(current):
         return [_suspicion("slow-convergence")], 2

@@ -109,7 +109,9 @@ def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sha
         if as_clean and errors(current) - errors(rival) and falls_back(current):
             return f"it falls back, which {rival.prescription.describe()} did not"
     if share == 0.5 and learnt_nothing(current) and not better(current, untreated):
-        return "half of the training has brought nothing"
+        # Where it alone takes away what is wrong for certain, nothing better is to be had for the rest.
+        alone = removes_fault(current, untreated) and all(leaves_fault(r, untreated) for r in rivals)
+        return "" if alone else "half of the training has brought nothing"
     return ""
 
 
