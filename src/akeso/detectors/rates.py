@@ -12,6 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.gradients import exploded_at_start
+from akeso.detectors.settling import overheated
 from akeso.detectors.standing import Standing, standing
 from akeso.detectors.steps import (
     Relapse,
@@ -40,6 +41,8 @@ class LearningRateTooHigh(Detector):
     remaining: float = 0.7
     remaining_if_strong: float = 0.5
     above: float = 1.5
+    times: float = 20.0
+    remaining_if_hot: float = 0.1
     learned: float = 0.95
     wait: float = 0.5
     gradient_ratio: float = 1e3
@@ -58,6 +61,10 @@ class LearningRateTooHigh(Detector):
         if lost is not None:
             yield self._relapsed(history, stand, lost, longest)
             return
+        yield from list(self._overshot(history, stand, longest, since)) or self._overheated(history, stand)
+
+    def _overshot(self, history: History, stand: Standing, longest: float, since: int) -> Iterator[Symptom]:
+        """Whether long steps or a loss that shot up keep the loss where a constant prediction would be."""
         # A loss still above a constant prediction's is harm, whatever samples were learned by heart on the way.
         above = stand.over >= self.wait and stand.remaining_loss >= self.above and not stand.recent.falls
         if not (stand.suffers(self.remaining_if_strong) or above):
@@ -94,6 +101,28 @@ class LearningRateTooHigh(Detector):
             + (", and " if math.isfinite(longest) else "")
             + (f"the loss rose to {1 + rise:.3g} times its start." if overshot else "the loss stays high."),
         )
+
+    def _overheated(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether a loss that is lower already stays where steps far longer than usual hold it."""
+        found = overheated(history, stand, self.times, self.remaining_if_hot)
+        if found is not None:
+            yield Symptom(
+                self.name,
+                "warning",
+                min(0.8, 0.6 + 0.1 * math.log10(found.times)),
+                network.recent(history, 0.5).start,
+                "",
+                {
+                    "learning_rate": curves.rounded(last_rate(history)),
+                    "times_usual": curves.rounded(found.times),
+                    "parameters_per_sample": curves.rounded(found.parameters_per_sample),
+                    "passes": curves.rounded(found.passes),
+                    **stand.evidence(),
+                },
+                f"The learning rate is too high: {last_rate(history):.3g} is {found.times:.0f} times what "
+                f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no longer "
+                f"falls, although the model has {found.parameters_per_sample:.0f} parameters for every sample.",
+            )
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:
         momentum = max(

@@ -9,13 +9,15 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors.standing import Standing, validation_loss
-from akeso.detectors.steps import last_rate, rate
+from akeso.detectors.steps import last_rate, pass_length, rate, usual_rate
 from akeso.history import Floats, History
 
 #: Parts of the late loss whose means are compared, and how far they must go beyond what batch noise explains.
 _PARTS, _BEYOND_NOISE = 10, 3.0
 #: A first beta from which on directions are averaged over more than thirty steps; lower ones harm in no order.
 _LONG = 0.97
+#: Passes over the data and parameters per sample from which on a model can learn them by heart.
+_SEVERAL, _ROOM = 3.0, 2.0
 #: Share of a constant prediction's loss below which jumps, however large by themselves, no longer matter.
 _NEXT_TO_NOTHING = 0.01
 
@@ -95,6 +97,39 @@ def restless(history: History, stand: Standing, update: float, remaining: float)
         return 0.0
     typical = float(np.median(steps))
     return typical if typical >= update else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Overheated:
+    """A rate many times the usual one, and what the model could have learnt by heart under a lower one."""
+
+    times: float
+    optimizer: str
+    passes: float
+    parameters_per_sample: float
+
+
+def overheated(history: History, stand: Standing, times: float, remaining: float) -> Overheated | None:
+    """Whether a loss stays up that must come down, under a rate at least ``times`` the usual one for its optimizer.
+
+    A model with more parameters than samples learns these by heart when it sees them again and again, unless
+    something keeps it from that: dropout, a schedule that is about to calm the steps down, or steps that are too long.
+    """
+    optimizers = list(history.facts.get("optimizers") or ())
+    over = stand.finished or (math.isfinite(stand.share) and stand.share >= 0.9)
+    if len(optimizers) != 1 or not over or stand.recent.falls or history.facts.get("dropout"):
+        return None
+    length, size = pass_length(history), history.facts.get("dataset_size")
+    if not length or not isinstance(size, int) or last_rate(history) < 0.5 * rate(history):
+        return None
+    name, momentum = str(optimizers[0].get("name")), float(optimizers[0].get("momentum") or 0.0)
+    above = last_rate(history) / usual_rate(name, momentum)
+    free = sum(math.prod(p.shape) for p in history.parameters if p.trainable and p.in_optimizer)
+    passes = stand.steps / length
+    left = min(x for x in (stand.remaining_loss, stand.remaining_error, math.inf) if not math.isnan(x))
+    if above < times or passes < _SEVERAL or free < _ROOM * size or not remaining <= left < math.inf:
+        return None
+    return Overheated(above, name, passes, free / size)
 
 
 def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:

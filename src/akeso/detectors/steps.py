@@ -5,13 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors.standing import Standing
 from akeso.history import Floats, History, Series
+
+#: The rate at which an optimizer usually works on networks of ordinary size, by its name in lower case.
+USUAL_RATE: Final = {
+    "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "nadam": 1e-3, "radam": 1e-3, "adamax": 2e-3,
+    "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
+}  # fmt: skip
+
+
+def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
+    """The usual rate of an optimizer, with the room that a missing momentum gives."""
+    rate = USUAL_RATE.get(optimizer.lower(), 1e-3)
+    return rate * 5 if optimizer.lower() == "sgd" and momentum < 0.5 else rate
 
 
 def rate(history: History) -> float:

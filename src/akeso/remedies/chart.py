@@ -9,13 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from akeso.detectors.steps import USUAL_RATE, usual_rate
 from akeso.history import History
 
-#: The rate at which an optimizer usually works on networks of ordinary size.
-USUAL_RATE: Final = {
-    "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "nadam": 1e-3, "radam": 1e-3, "adamax": 2e-3,
-    "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
-}  # fmt: skip
 #: Momentum from which on a step is felt for more than twenty others.
 LONG: Final = 0.95
 #: The same for Adam's first beta, which some set to 0.95 on purpose.
@@ -78,8 +74,7 @@ class Chart:
     @property
     def usual_rate(self) -> float:
         """The rate at which this optimizer usually works, with the room that momentum gives."""
-        rate = USUAL_RATE.get(self.optimizer, 1e-3)
-        return rate * 5 if self.optimizer == "sgd" and self.momentum < 0.5 else rate
+        return usual_rate(self.optimizer, self.momentum)
 
 
 def chart(history: History) -> Chart:

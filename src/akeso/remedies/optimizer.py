@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from akeso.detectors.steps import USUAL_RATE
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
-from akeso.remedies.chart import ORDINARY, USUAL_RATE, Chart, chart
+from akeso.remedies.chart import ORDINARY, Chart, chart
 from akeso.remedies.edit import Edit, Prescription
 from akeso.remedies.rate import steady
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 
+from akeso.detectors.steps import USUAL_RATE
 from akeso.errors import BadInput
-
-#: The rate at which an optimizer usually works on networks of ordinary size.
-USUAL_RATE: Final[Mapping[str, float]] = {
-    "SGD": 0.01, "ASGD": 0.01, "Adam": 1e-3, "AdamW": 1e-3, "NAdam": 1e-3, "RAdam": 1e-3, "Adamax": 2e-3,
-    "RMSprop": 1e-3, "Adagrad": 1e-2, "Adadelta": 1.0, "Rprop": 1e-2,
-}  # fmt: skip
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -39,7 +34,7 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """A fresh optimizer; without ``lr`` at its usual rate."""
     kind = optimizer_class(name)
-    rate = lr if lr is not None else USUAL_RATE.get(kind.__name__, 1e-3)
+    rate = lr if lr is not None else USUAL_RATE.get(kind.__name__.lower(), 1e-3)
     return kind(parameters, lr=rate, **dict(options or {}))  # type: ignore[call-arg]
 
 
