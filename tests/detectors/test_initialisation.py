@@ -69,3 +69,22 @@ def test_gates_that_start_closed_are_named(kind: str, mean: float, named: bool) 
     found = _said(history)
     assert bool(found) is named
     assert not named or "gate" in found[0].sentence
+
+
+def test_weights_that_are_too_large_may_show_their_harm_in_validation_alone() -> None:
+    def judged(std: float, first: float, held_out: float) -> set[str]:
+        sketch = Sketch(
+            loss=falling(first, 0.6),
+            accuracy=flat(0.9),
+            init_std=lambda index: std,
+            validation=flat(held_out),
+            evaluations=10,
+        )
+        return {d.problem for d in examine(sketch.history()).diagnoses if d.severity != "info"}
+
+    assert "poor-initialisation" in judged(0.6, 30.0, 2.4)
+    assert "poor-initialisation" in judged(0.9, 3.0, 2.4)
+    # Weights of ordinary size, a loss that starts where it should, and held-out samples that are learned.
+    assert "poor-initialisation" not in judged(0.07, 30.0, 2.4)
+    assert "poor-initialisation" not in judged(0.5, 3.0, 2.4)
+    assert "poor-initialisation" not in judged(0.9, 30.0, 0.5)

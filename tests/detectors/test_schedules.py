@@ -108,3 +108,10 @@ def test_a_mean_that_is_divided_once_more_is_named(facts: dict[str, object], nam
     )  # fmt: skip
     said = [one.sentence for one in examine(sketch.history()).diagnoses if one.problem == "slow-convergence"]
     assert any("divided by 1500" in sentence for sentence in said) is named
+
+
+@pytest.mark.parametrize(("moves", "named"), [(1e-5, True), (5e-3, False)])
+def test_weights_that_hardly_move_any_more_need_not_rest_altogether(moves: float, named: bool) -> None:
+    """A thousandth of the steps they made at first is as good as nothing."""
+    found = _found(_resting(_stopped, lambda s: np.where(s < 0.1, 0.02, 1e-5), moves))
+    assert ("learning-rate-too-low" in {one.problem for one in found}) == named

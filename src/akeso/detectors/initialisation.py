@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import standing
+from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
@@ -30,13 +30,19 @@ class PoorInitialisation(Detector):
     constant: float = 1e-6
     remaining: float = 0.6
     remaining_if_copies: float = 0.3
+    remaining_in_validation: float = 0.5
+    loud: float = 10.0
+    large_if_loud: float = 3.0
     closed: float = 4.0
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         copies = self._copies(history)
         left = self.remaining_if_copies if copies else self.remaining
-        if stand.steps < self.min_steps or stand.adversarial or not stand.suffers(left):
+        if stand.steps < self.min_steps or stand.adversarial:
+            return
+        suffers = stand.suffers(left)
+        if not suffers and not self._fails_validation(history, stand):
             return
         matrices = [weight for weight in network.weights(history) if min(weight.shape[:2]) > 1]
         if not matrices:
@@ -53,6 +59,10 @@ class PoorInitialisation(Detector):
         shut = [(name, bias) for name, bias in _gates(history) if bias <= -self.closed]
         middle = float(np.median(gains[~alike])) if (~alike).any() else 0.0
         start, _ = network.extent(history)
+        loud = stand.first >= self.loud * stand.baseline and middle > self.large_if_loud
+        too_large = middle > self.large or loud
+        if not suffers and not too_large:
+            return  # samples are learned by heart with large weights; any others show their harm in training
         if hidden.any():
             worst = matrices[int(np.argmax(alike))]
             sentence = (
@@ -67,9 +77,7 @@ class PoorInitialisation(Detector):
                 "closed: nothing gets through it, forward or backward."
             )
             confidence = 0.85
-        elif middle > self.large or (
-            np.median(offset) > 3 * self.large and middle < float(np.median(offset))
-        ):
+        elif too_large or (np.median(offset) > 3 * self.large and middle < float(np.median(offset))):
             worst = matrices[int(np.argmax(gains))]
             sentence = (
                 f"The initial weights are {middle:.2g} times as large as the width of the layers asks for."
@@ -92,7 +100,7 @@ class PoorInitialisation(Detector):
             return
         yield Symptom(
             self.name,
-            "error",
+            "error" if suffers else "warning",
             confidence,
             start,
             worst.layer,
@@ -105,6 +113,13 @@ class PoorInitialisation(Detector):
             },
             sentence,
         )
+
+    def _fails_validation(self, history: History, stand: Standing) -> bool:
+        """Whether a run that is as good as over leaves much of a constant prediction's loss on held-out samples."""
+        values = validation_loss(history).values[-3:]
+        over = stand.finished or stand.over >= 0.9
+        left = self.remaining_in_validation * stand.baseline
+        return over and len(values) == 3 and bool(np.min(values) >= left)
 
     def _copies(self, history: History) -> bool:
         """Whether nothing tells the units of any layer apart: one layer that is not alike would.

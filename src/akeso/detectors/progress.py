@@ -32,6 +32,7 @@ class SlowConvergence(Detector):
     divided: float = 20.0
     remaining_if_divided: float = 0.5
     travel: float = 0.5
+    ever_more: float = 1.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -127,15 +128,20 @@ class SlowConvergence(Detector):
         held_out = validation_loss(history).values
         if not stand.finished or stand.steps < self.min_steps_if_over or len(held_out) < 5:
             return False
-        if self._passes(history) < self.passes or not travel(history, stand) < self.travel:
+        if self._passes(history) < self.passes:
             return False
         if not float(held_out[-1]) >= self.remaining_in_validation * stand.baseline:
             return False
         if not stand.remaining_loss >= self.remaining_at_end:
             return False
         trained = history.series("loss").finite().values
-        falls = stand.recent.falls and curves.trend(held_out).falls
-        return falls and self._straight(held_out, 0.8) and self._straight(trained)
+        if not stand.recent.falls or not curves.trend(held_out).falls:
+            return False
+        if travel(history, stand) < self.travel:
+            return self._straight(held_out, 0.8) and self._straight(trained)
+        # Steps that are long enough must bring ever more, counted from where a constant prediction stands.
+        learnt = [np.minimum(values, stand.baseline) for values in (held_out, trained)]
+        return all(self._straight(values, self.ever_more) for values in learnt)
 
     def _too_early(self, history: History, stand: Standing) -> Symptom:
         held_out = validation_loss(history).values

@@ -190,6 +190,7 @@ class LearningRateTooLow(Detector):
     early: float = 0.4
     spent: float = 0.95
     rest: float = 1e-6
+    rest_of_start: float = 2e-3
     remaining_at_rest: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -256,7 +257,9 @@ class LearningRateTooLow(Detector):
         if not stand.suffers(self.remaining_at_rest) or not last_rate(history) < self.decayed * rate(history):
             return
         now = network.updates(history, network.recent(history, 0.3, 20))
-        if not len(now) or float(np.median(now)) > self.rest or not self._gone_early(history, stand):
+        then = network.updates(history, network.early(history))
+        rest = max(self.rest, self.rest_of_start * float(np.median(then)) if len(then) else 0.0)
+        if not len(now) or float(np.median(now)) > rest or not self._gone_early(history, stand):
             return
         start, _ = network.extent(history)
         until = max(

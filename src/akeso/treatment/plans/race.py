@@ -12,6 +12,8 @@ from akeso.treatment.program import Attempt
 
 #: Orders of magnitude of an error that count as everything there is to gain.
 _DECADES = 4.0
+#: By how much a bounded metric may lie above that of a constant prediction by luck.
+_LUCK = 0.03
 
 
 def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
@@ -29,7 +31,16 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     left = treatable(attempt.diagnoses)
     burden = sum(0.15 if found.severity == "error" else 0.05 for found in left[:1])
     broken = 0.5 if attempt.failed else 1.0 if breaks(attempt) else 0.0
-    return max(score, -1.0) + 0.4 * learnt(attempt) - burden - broken
+    return max(score, -1.0) + 0.4 * _believed(attempt) - burden - broken
+
+
+def _believed(attempt: Attempt) -> float:
+    """What training has learnt; nothing where its loss has no known yardstick and the metric shows nothing either."""
+    if attempt.chance is not None and not len(attempt.history.series("baseline_loss")):
+        sign = 1.0 if attempt.higher_is_better else -1.0
+        if attempt.score <= sign * attempt.chance + _LUCK:
+            return min(0.0, learnt(attempt))
+    return learnt(attempt)
 
 
 def breaks(attempt: Attempt) -> bool:
