@@ -115,3 +115,23 @@ def test_weights_that_hardly_move_any_more_need_not_rest_altogether(moves: float
     """A thousandth of the steps they made at first is as good as nothing."""
     found = _found(_resting(_stopped, lambda s: np.where(s < 0.1, 0.02, 1e-5), moves))
     assert ("learning-rate-too-low" in {one.problem for one in found}) == named
+
+
+@pytest.mark.parametrize(
+    ("gets", "accuracy", "named"), [(3.0, 0.4, True), (0.5, 0.4, False), (3.0, 0.9, False)]
+)
+def test_a_run_may_end_while_it_learns_ever_faster(gets: float, accuracy: float, named: bool) -> None:
+    def loss(share: np.ndarray) -> np.ndarray:
+        return 2.3 - 0.7 * share**gets
+
+    sketch = Sketch(
+        loss=loss,
+        validation=loss,
+        accuracy=lambda share: 0.1 + (accuracy - 0.1) * share,
+        update=lambda index: 0.01,
+        run={"batch_size": 32.0},
+        facts={"dataset_size": 700},
+        evaluations=20,
+    )
+    said = [one.sentence for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert any("ends too early" in sentence for sentence in said) == named

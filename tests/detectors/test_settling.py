@@ -119,3 +119,33 @@ def test_what_is_typical_does_not_depend_on_the_worst_value() -> None:
     assert jumps(np.array([0.837, 0.718, 0.833, 0.801]))[1] < 0.03
     assert jumps(np.array([0.60, 0.72, 0.62, 0.41, 0.84, 0.78]))[1] > 0.05
     assert jumps(np.array([0.5])) == (0.0, 0.0)
+
+
+HOT = {"optimizers": [{"name": "Adam", "lr": 0.05}], "dataset_size": 500}
+
+
+@pytest.mark.parametrize(
+    ("facts", "rate", "left", "named"),
+    [
+        (HOT, 0.05, 0.7, True),
+        ({**HOT, "dropout": {"drop": 0.5}}, 0.05, 0.7, False),  # dropout keeps a training loss up by itself
+        ({**HOT, "dataset_size": 50_000}, 0.05, 0.7, False),  # more samples than can be learned by heart
+        (HOT, 0.005, 0.7, False),  # a rate that many take
+        (HOT, 0.05, 0.1, False),  # learned
+        ({**HOT, "optimizers": [{"name": "SGD", "lr": 0.05}]}, 0.05, 0.7, False),  # usual for this one
+    ],
+)
+def test_a_rate_far_above_the_usual_that_keeps_up_what_could_be_learned_by_heart(
+    facts: dict[str, object], rate: float, left: float, named: bool
+) -> None:
+    sketch = Sketch(
+        loss=falling(2.3, left, 12.0),
+        accuracy=lambda share: 0.1 + (0.98 - left / 2.3 - 0.1) * (1 - np.exp(-12 * share)),
+        run={"batch_size": 32.0},
+        facts=facts,
+        rate=lambda share: np.full_like(share, rate),
+        width=64,
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert ([one.problem for one in found] == ["learning-rate-too-high"]) == named
+    assert named or not found

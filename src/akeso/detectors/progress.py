@@ -33,6 +33,7 @@ class SlowConvergence(Detector):
     remaining_if_divided: float = 0.5
     travel: float = 0.5
     ever_more: float = 1.5
+    wrong_answers: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -139,6 +140,8 @@ class SlowConvergence(Detector):
             return False
         if travel(history, stand) < self.travel:
             return self._straight(held_out, 0.8) and self._straight(trained)
+        if stand.remaining_error < self.wrong_answers:
+            return False  # answers get right long before a loss says so
         # Steps that are long enough must bring ever more, counted from where a constant prediction stands.
         learnt = [np.minimum(values, stand.baseline) for values in (held_out, trained)]
         return all(self._straight(values, self.ever_more) for values in learnt)
