@@ -25,6 +25,7 @@ from akeso.treatment.plans.judging import (
     rank,
     removes_fault,
     serious,
+    took_off,
 )
 from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
 from akeso.treatment.plans.race import learnt, promise
@@ -40,6 +41,9 @@ FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
 #: Once a candidate works, this many more are held against it.
 OTHERS_AFTER_A_CURE = 2
+#: Confidence from which on a diagnosis ends the untreated run for good, and how far past the step at which the cure
+#: began to learn it is run otherwise.
+SURE, PAST_TAKE_OFF = 0.9, 1.5
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
@@ -171,7 +175,7 @@ class AkesoPlan(Plan):
             if reason:
                 ledger.judge(current, f"rejected: {reason}")
                 return None
-        before = ledger.untreated or untreated
+        before = self._given_a_chance(ledger, ledger.untreated or untreated, current)
         if not before.whole and not out_of_reach(before, current):
             if ledger.room < ledger.planned - before.steps:
                 return current if _ahead(current, before) else None
@@ -180,6 +184,21 @@ class AkesoPlan(Plan):
             return current
         ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
         return None
+
+    def _given_a_chance(self, ledger: Ledger, before: Attempt, current: Attempt) -> Attempt:
+        """The untreated run, gone on with past where the cure itself took off if it was ended before that.
+
+        What was not certain about it may have been no more than a start that every training has.
+        """
+        if before.whole or before.failed or max((d.confidence for d in serious(before)), default=1.0) >= SURE:
+            return before
+        step = took_off(before, current)
+        if step <= before.steps:
+            return before
+        steps = min(ledger.planned, round(PAST_TAKE_OFF * step))
+        if ledger.room < (steps - before.steps if ledger.program.resumable else steps):
+            return before
+        return ledger.attempt(Prescription(), max_steps=steps)
 
     def _gone_on(
         self, ledger: Ledger, untreated: Attempt, current: Attempt, others: list[Attempt], steps: int | None

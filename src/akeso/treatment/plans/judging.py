@@ -81,6 +81,15 @@ def out_of_reach(before: Attempt, after: Attempt) -> bool:
     return after.score > max(scores) + pace * (planned - before.steps) * 0.5 + margin(before)
 
 
+def took_off(before: Attempt, after: Attempt) -> int:
+    """The first step at which a cure was clearly ahead of where the untreated run was when it ended."""
+    sign = 1.0 if after.higher_is_better else -1.0
+    if not comparable(before, after) or before.metric is None:
+        return 0
+    ahead = [step for step, value in after.curve if sign * value > before.score + margin(before)]
+    return min(ahead, default=0)
+
+
 def rank(attempt: Attempt, untreated: Attempt) -> tuple[bool, float]:
     """Order among candidates: one that leaves a certain fault in place comes after those that remove it."""
     return leaves_fault(attempt, untreated), -promise(attempt, untreated)
