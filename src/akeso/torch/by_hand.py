@@ -12,6 +12,8 @@ import torch
 from akeso.torch.losses import SHAPES, LossCall, activation_behind, function_before, stem_of
 
 Kind = Literal["difference", "squared", "absolute", "log", "log of the rest", "yes", "no", "both", "picked"]
+#: The last function that a prediction went through and the one right before it, where they are known.
+Functions = tuple[str | None, str | None]
 #: What an elementwise comparison is called once it is averaged or summed up.
 _NAMES: Final[dict[Kind, str]] = {
     "squared": "mse_loss", "absolute": "l1_loss", "both": "binary_cross_entropy", "picked": "nll_loss",
@@ -30,7 +32,7 @@ class _Term:
     kind: Kind
     prediction: torch.Tensor
     target: torch.Tensor
-    node: Any
+    functions: Functions
 
 
 class ByHand:
@@ -57,7 +59,8 @@ class ByHand:
     def difference(self, prediction: torch.Tensor, target: torch.Tensor, result: Any) -> None:
         """A prediction minus a target, or the reverse."""
         if isinstance(result, torch.Tensor) and prediction.shape == target.shape:
-            self._put(result, "difference", prediction.detach(), target.detach(), prediction.grad_fn)
+            functions = _functions(prediction.grad_fn)
+            self._put(result, "difference", prediction.detach(), target.detach(), functions)
 
     def called(
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
@@ -75,17 +78,17 @@ class ByHand:
             return None
         if name in ("mean", "sum") and result.dim() == 0 and term.kind in _NAMES:
             return self._loss(term, name, result)
-        other = (args[1] if first is not None else args[0]) if len(args) > 1 else kwargs.get("index")
+        other = (args[1] if first is not None else args[0]) if len(args) > 1 else None
         if first is not None and second is not None and name in _SUMS:
             self._joined(first, second, result)
         elif term.kind == "difference":
             self._distance(name, term, args, result)
         elif term.kind in ("log", "log of the rest"):
-            self._weighed(name, term, other, args, result)
+            self._weighed(name, term, other, args[2] if len(args) > 2 else kwargs.get("index"), result)
         elif name in ("neg", "__neg__") or (name in _PRODUCTS and isinstance(other, int | float)):
-            self._put(result, term.kind, term.prediction, term.target, term.node)
+            self._put(result, term.kind, term.prediction, term.target, term.functions)
         elif name == "sum" and term.kind == "yes" and result.dim() == 1 and self._names_classes(term.target):
-            self._put(result, "picked", term.prediction.log(), term.target.argmax(1), term.node)
+            self._put(result, "picked", term.prediction.log(), term.target.argmax(1), term.functions)
         return None
 
     def _names_classes(self, target: torch.Tensor) -> bool:
@@ -106,9 +109,14 @@ class ByHand:
         return term if term is not None and term.made() is value else None
 
     def _put(
-        self, made: torch.Tensor, kind: Kind, prediction: torch.Tensor, target: torch.Tensor, node: Any
+        self,
+        made: torch.Tensor,
+        kind: Kind,
+        prediction: torch.Tensor,
+        target: torch.Tensor,
+        functions: Functions,
     ) -> None:
-        self._known[id(made)] = _Term(weakref.ref(made), kind, prediction, target, node)
+        self._known[id(made)] = _Term(weakref.ref(made), kind, prediction, target, functions)
 
     def _distance(self, name: str, term: _Term, args: tuple[Any, ...], result: torch.Tensor) -> None:
         kind: Kind | None = None
@@ -121,7 +129,7 @@ class ByHand:
         ):
             kind = "squared"
         if kind is not None:
-            self._put(result, kind, term.prediction, term.target, term.node)
+            self._put(result, kind, term.prediction, term.target, term.functions)
 
     def _logarithm(self, name: str, given: torch.Tensor, result: torch.Tensor) -> None:
         """The logarithm of a prediction or of what is left of one, whatever keeps it off zero."""
@@ -138,33 +146,31 @@ class ByHand:
             node = behind[0]
         value = given.detach() + 1 if name == "log1p" else given.detach()
         kind: Kind = "log of the rest" if mirrored else "log"
-        self._put(result, kind, 1 - value if mirrored else value, value, node)
+        self._put(result, kind, 1 - value if mirrored else value, value, _functions(node))
 
-    def _weighed(
-        self, name: str, term: _Term, other: Any, args: tuple[Any, ...], result: torch.Tensor
-    ) -> None:
+    def _weighed(self, name: str, term: _Term, other: Any, index: Any, result: torch.Tensor) -> None:
         """The logarithm times a target, or at the place of one."""
         if name in _PRODUCTS and isinstance(other, torch.Tensor) and other.shape == term.prediction.shape:
             if not other.requires_grad:
                 kind: Kind = "yes" if term.kind == "log" else "no"
                 # The minus of the whole may stand before the target.
-                self._put(result, kind, term.prediction, other.detach().abs(), term.node)
+                self._put(result, kind, term.prediction, other.detach().abs(), term.functions)
             return
-        if name == "gather" and len(args) > 2:
-            other = args[2]
+        if name == "gather":
+            other = index
         elif name == "__getitem__" and isinstance(other, tuple) and other:
             other = other[-1]
-        elif name != "gather":
+        else:
             return
         whole = isinstance(other, torch.Tensor) and other.dtype == torch.int64
         if whole and term.kind == "log" and term.prediction.dim() == 2 and len(other) == len(term.prediction):
-            self._put(result, "picked", term.prediction.log(), other.detach().reshape(-1), term.node)
+            self._put(result, "picked", term.prediction.log(), other.detach().reshape(-1), term.functions)
 
     def _joined(self, first: _Term, second: _Term, result: torch.Tensor) -> None:
         kinds = {first.kind: first, second.kind: second}
         if set(kinds) == {"yes", "no"} and self._share_one(kinds["yes"].target, kinds["no"].target):
             yes = kinds["yes"]
-            self._put(result, "both", yes.prediction, yes.target, yes.node)
+            self._put(result, "both", yes.prediction, yes.target, yes.functions)
 
     def _loss(self, term: _Term, name: str, result: torch.Tensor) -> LossCall:
         reduction = "mean" if name == "mean" else "sum"
@@ -175,6 +181,11 @@ class ByHand:
             result.detach().abs(),  # likelihoods are turned around before or after this
             reduction,
             {"reduction": reduction, "by_hand": True},
-            activation=activation_behind(term.node),
-            before=function_before(term.node),
+            activation=term.functions[0],
+            before=term.functions[1],
         )
+
+
+def _functions(node: Any) -> Functions:
+    """Told at once: a node that is kept keeps all that lies behind it."""
+    return activation_behind(node), function_before(node)
