@@ -266,6 +266,31 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
 
 
+class Suspected(Resumable):
+    """One that starts like its cure, and whose diagnosis is as sure as is said."""
+
+    def __init__(self, confidence: float) -> None:
+        super().__init__(lambda cure, steps: 0.5 if steps <= 20 else 0.8)
+        found = self.source.diagnoses
+        self.source = replace(self.source, diagnoses=tuple(replace(d, confidence=confidence) for d in found))
+
+    def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                stop_on_error: bool = False) -> Attempt:  # fmt: skip
+        self.untreated = 0.5 if (max_steps or 100) <= 20 else 0.8
+        return super().attempt(prescription, max_steps=max_steps)
+
+
+@pytest.mark.parametrize(("confidence", "status"), [(0.8, "failed"), (0.97, "repaired")])
+def test_what_was_only_suspected_is_run_past_where_its_cure_began_to_learn(
+    confidence: float, status: str
+) -> None:
+    outcome = akeso.treat(Suspected(confidence))
+    assert outcome.status == status
+    if status == "failed":
+        assert outcome.before == outcome.after == 0.8
+        assert outcome.before_whole
+
+
 def test_smaller_batches_cost_what_their_samples_cost() -> None:
     """Eight times as many steps over the same samples are one training, not eight."""
     recipe = sick(batch_size=200, epochs=6)
