@@ -11,8 +11,9 @@ from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
 from akeso.detectors.objective import ImproperLoss
 from akeso.detectors.oscillation import OscillatingLoss
+from akeso.detectors.overshooting import LearningRateTooHigh
 from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
-from akeso.detectors.rates import LearningRateTooHigh, LearningRateTooLow, OverRegularised
+from akeso.detectors.rates import LearningRateTooLow, OverRegularised
 from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.validation import DataLeakage, Overfitting
 
