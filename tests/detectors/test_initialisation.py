@@ -88,3 +88,33 @@ def test_weights_that_are_too_large_may_show_their_harm_in_validation_alone() ->
     assert "poor-initialisation" not in judged(0.07, 30.0, 2.4)
     assert "poor-initialisation" not in judged(0.5, 3.0, 2.4)
     assert "poor-initialisation" not in judged(0.9, 30.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean", "std"), [((1, 1), -0.73, 0.0), ((1, 20), 0.0, 0.0), ((3, 20), 0.0, 0.0)]
+)
+def test_a_model_of_one_layer_has_no_units_that_must_differ(
+    shape: tuple[int, ...], mean: float, std: float
+) -> None:
+    """One number has no spread, and zeros are where a linear or logistic regression usually starts."""
+    history = Sketch(layers=1, loss=flat(2.2), accuracy=None, steps=60).history()
+    weight = Parameter("weight", shape, init_mean=mean, init_std=std)
+    history.layers = [Layer("", "Linear", 0, (weight,))]
+    assert not _said(history)
+
+
+def test_a_last_layer_may_start_alike_but_the_one_before_it_may_not() -> None:
+    history = Sketch(layers=2, loss=flat(2.3), accuracy=flat(0.1)).history()
+    equal = [Parameter("weight", shape, init_mean=0.1) for shape in ((32, 1), (32, 32), (10, 32))]
+    drawn = Parameter("weight", (32, 32), init_std=0.1)
+
+    def layers(*weights: Parameter) -> list[Layer]:
+        return [
+            Layer(str(i), "Linear", i, (replace(weight, name=f"{i}.weight"),))
+            for i, weight in enumerate(weights)
+        ]
+
+    history.layers = layers(replace(equal[0], init_std=0.5), equal[1], equal[2])
+    assert _said(history)[0].layer == "1"
+    history.layers = layers(replace(equal[0], init_std=0.5), drawn, equal[2])
+    assert not _said(history)

@@ -44,15 +44,15 @@ class PoorInitialisation(Detector):
         suffers = stand.suffers(left)
         if not suffers and not self._fails_validation(history, stand):
             return
-        matrices = [weight for weight in network.weights(history) if min(weight.shape[:2]) > 1]
-        if not matrices:
-            matrices = network.weights(history)
+        everything = [weight for weight in network.weights(history) if math.prod(weight.shape) > 1]
+        matrices = [weight for weight in everything if min(weight.shape[:2]) > 1] or everything
         if not matrices:
             return
         gains = np.asarray([weight.init_std * math.sqrt(weight.fan_in) for weight in matrices])
         alike = np.asarray([self._alike(weight) for weight in matrices])
         offset = np.asarray([abs(w.init_mean) * w.fan_in for w in matrices])
-        hidden = alike[:-1] if len(matrices) > 1 else alike
+        # What tells the units of a last layer apart are their targets: it may start with equal weights.
+        hidden = np.asarray([equal and w is not everything[-1] for w, equal in zip(matrices, alike, strict=True)])
         forgetful = [
             (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
         ]
@@ -64,7 +64,7 @@ class PoorInitialisation(Detector):
         if not suffers and not too_large:
             return  # samples are learned by heart with large weights; any others show their harm in training
         if hidden.any():
-            worst = matrices[int(np.argmax(alike))]
+            worst = matrices[int(np.argmax(hidden))]
             sentence = (
                 f"The weights of {worst.layer} all start at {worst.init_mean:g}: its units can never differ."
             )
@@ -90,7 +90,7 @@ class PoorInitialisation(Detector):
                 "came a few steps before is forgotten."
             )
             confidence = 0.8
-        elif middle < self.small:
+        elif middle < self.small and not alike.all():
             worst = matrices[int(np.argmin(gains))]
             sentence = (
                 f"The initial weights are only {middle:.2g} times what the width of the layers asks for."
