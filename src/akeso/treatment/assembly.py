@@ -85,13 +85,13 @@ def assemble(recipe: Recipe, prescription: Prescription, seed: int) -> Assembly:
         refused=refused, notes=notes,
     )  # fmt: skip
     built.facts["task"] = task
-    if task in ("binary", "multiclass") and isinstance(anatomy.output, Tensor):
-        # Whatever a loss makes of them, these are the model's answers and the right ones.
-        units = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
-        built.facts["aim"] = {"task": task, "classes": int(units)}
     built.facts["activations"] = {site.name: site.kind for site in anatomy.hidden()}
     if isinstance(anatomy.output, Tensor):
-        built.facts["classes"] = anatomy.output.shape[1] if anatomy.output.dim() > 1 else 1
+        units = int(anatomy.output.shape[1]) if anatomy.output.dim() > 1 else 1
+        built.facts["classes"] = units
+        if task in ("binary", "multiclass"):
+            # Whatever a loss makes of them, these are the model's answers and the right ones.
+            built.facts["aim"] = {"task": task, "classes": units}
         built.facts["output_activation"] = last
     _edit_data(built, prescription)
     example = built.prepared(inputs, recipe.place)
