@@ -52,7 +52,9 @@ class PoorInitialisation(Detector):
         alike = np.asarray([self._alike(weight) for weight in matrices])
         offset = np.asarray([abs(w.init_mean) * w.fan_in for w in matrices])
         # What tells the units of a last layer apart are their targets: it may start with equal weights.
-        hidden = np.asarray([equal and w is not everything[-1] for w, equal in zip(matrices, alike, strict=True)])
+        hidden = np.asarray(
+            [equal and w is not everything[-1] for w, equal in zip(matrices, alike, strict=True)]
+        )
         forgetful = [
             (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
         ]
