@@ -149,3 +149,34 @@ def test_a_rate_far_above_the_usual_that_keeps_up_what_could_be_learned_by_heart
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert ([one.problem for one in found] == ["learning-rate-too-high"]) == named
     assert named or not found
+
+
+@pytest.mark.parametrize(
+    ("momentum", "again", "named"),
+    [
+        (0.99, 0.62, True),
+        (0.99, 0.45, False),  # it stays where it was
+        (0.0, 0.62, False),  # a usual rate: something else is wrong
+    ],
+)
+def test_a_small_model_under_a_hot_rate_must_have_lost_what_it_had_learnt(
+    momentum: float, again: float, named: bool
+) -> None:
+    """A momentum of 0.99 makes a step a hundred times as long: no model is too small to be thrown back by that."""
+    sketch = Sketch(
+        loss=lambda share: 0.45 + 0.55 * np.exp(-12 * share) + (again - 0.45) * np.clip(6 * share - 3, 0, 1),
+        baseline=1.0,
+        noise=0.05,
+        accuracy=None,
+        run={**TARGETS, "batch_size": 32.0},
+        facts={
+            **REGRESSION,
+            "optimizers": [{"name": "SGD", "lr": 0.05, "momentum": momentum}],
+            "dataset_size": 50_000,
+        },
+        steps=6000,
+        rate=lambda share: np.full_like(share, 0.05),
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert ("learning-rate-too-high" in [one.problem for one in found]) is named
+    assert not named or "went up again" in found[0].sentence

@@ -266,6 +266,45 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
 
 
+class Fading(Resumable):
+    """One whose attempts end below where they were, and still have the weights of then."""
+
+    def at_its_best(self, attempt: Attempt) -> Attempt:
+        best = max(value for _, value in attempt.curve)
+        return replace(attempt, prescription=attempt.prescription.plus(KEEP), metric=best, spent=0)
+
+
+KEEP = Edit("keep-best-weights")
+
+
+def test_a_cure_that_fell_back_is_handed_back_as_it_was_at_its_best() -> None:
+    def program() -> Fading:
+        return Fading(lambda cure, steps: 0.9 if steps <= 50 else 0.8)
+
+    outcome = akeso.treat(program())
+    assert outcome.status == "repaired"
+    assert outcome.prescription[-1] == KEEP
+    assert outcome.after == 0.9
+    assert outcome.cost.steps <= 3.0
+    without = akeso.treat(program(), never=["keep-best-weights"])
+    assert without.after == 0.8
+    assert KEEP not in without.prescription
+    assert akeso.treat(Fading(lambda cure, steps: 0.805 if steps <= 50 else 0.8)).prescription[-1] != KEEP
+
+
+def test_where_nothing_helps_the_untreated_model_is_handed_back_at_its_best() -> None:
+    class Untreatable(Fading):
+        def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                    stop_on_error: bool = False) -> Attempt:  # fmt: skip
+            self.untreated = 0.9 if (max_steps or 100) <= 50 else 0.5
+            return super().attempt(prescription, max_steps=max_steps)
+
+    outcome = akeso.treat(Untreatable(lambda cure, steps: 0.4))
+    assert outcome.status == "improved"
+    assert outcome.prescription == (KEEP,)
+    assert (outcome.before, outcome.after) == (0.5, 0.9)
+
+
 class Suspected(Resumable):
     """One that starts like its cure, and whose diagnosis is as sure as is said."""
 

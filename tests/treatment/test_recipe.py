@@ -306,3 +306,30 @@ def test_a_sigmoid_that_is_put_on_the_output_is_judged_as_one() -> None:
     assert attempt.history.facts["loss"] == "binary_cross_entropy"
     assert attempt.metric is not None
     assert attempt.metric > 0.9
+
+
+def _fading() -> Recipe:
+    """A few samples with labels of chance: the longer it trains, the worse it gets on others."""
+    noisy = torch.where(torch.rand(96, generator=torch.Generator().manual_seed(3)) < 0.35, 1 - Y, Y)
+    own = (X[:24], noisy[:24])
+    return recipe(model=lambda: nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2)), train=own,
+                  val=(X[40:], Y[40:]), epochs=60, lr=2e-2)  # fmt: skip
+
+
+def test_the_weights_of_the_best_evaluation_can_be_kept() -> None:
+    program = RecipeProgram(_fading())
+    last = program.attempt(Prescription())
+    best = max(value for _, value in last.curve)
+    assert last.metric == last.curve[-1][1] < best
+    kept = RecipeProgram(_fading()).attempt(Prescription([Edit("keep-best-weights")]))
+    assert kept.metric == best
+    assert kept.curve == last.curve
+    assert float((kept.model(X[40:]).argmax(1) == Y[40:]).float().mean()) == pytest.approx(best)
+    again = program.at_its_best(last)
+    assert again is not None
+    assert again.metric == best
+    assert again.spent == 0
+    assert again.prescription == Prescription([Edit("keep-best-weights")])
+    pairs = zip(again.model.parameters(), kept.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert program.at_its_best(last) is None, "it goes by another prescription now"

@@ -95,6 +95,11 @@ class LearningRateTooHigh(Detector):
         """Whether a loss that is lower already stays where steps far longer than usual hold it."""
         found = overheated(history, stand, self.times, self.remaining_if_hot)
         if found is not None:
+            although = (
+                f", although the model has {found.parameters_per_sample:.0f} parameters for every sample."
+                if found.lost is None
+                else f": it was down at {found.lost.best:.3g} and went up again from step {found.lost.since} on."
+            )
             yield Symptom(
                 self.name,
                 "warning",
@@ -109,8 +114,8 @@ class LearningRateTooHigh(Detector):
                     **stand.evidence(),
                 },
                 f"The learning rate is too high: {last_rate(history):.3g} is {found.times:.0f} times what "
-                f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no longer "
-                f"falls, although the model has {found.parameters_per_sample:.0f} parameters for every sample.",
+                f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no longer falls"
+                + although,
             )
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:

@@ -9,7 +9,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors.standing import Standing, validation_loss
-from akeso.detectors.steps import last_rate, pass_length, rate, usual_rate
+from akeso.detectors.steps import Relapse, last_rate, pass_length, rate, relapse, usual_rate
 from akeso.history import Floats, History
 
 #: Parts of the late loss whose means are compared, and how far they must go beyond what batch noise explains.
@@ -18,6 +18,8 @@ _PARTS, _BEYOND_NOISE = 10, 3.0
 _LONG = 0.97
 #: Passes over the data and parameters per sample from which on a model can learn them by heart.
 _SEVERAL, _ROOM = 3.0, 2.0
+#: Share of a constant prediction's loss that a hot training must have got below, and what of it must be lost again.
+_LITTLE, _SOME = 0.8, 0.1
 #: Share of a constant prediction's loss below which jumps, however large by themselves, no longer matter.
 _NEXT_TO_NOTHING = 0.01
 
@@ -101,12 +103,16 @@ def restless(history: History, stand: Standing, update: float, remaining: float)
 
 @dataclass(frozen=True, slots=True)
 class Overheated:
-    """A rate many times the usual one, and what the model could have learnt by heart under a lower one."""
+    """A rate many times the usual one, and what shows that a lower one would do better.
+
+    The model has the room to learn its samples by heart, or it was better once: then ``lost`` says when.
+    """
 
     times: float
     optimizer: str
     passes: float
     parameters_per_sample: float
+    lost: Relapse | None
 
 
 def overheated(history: History, stand: Standing, times: float, remaining: float) -> Overheated | None:
@@ -114,6 +120,7 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
 
     A model with more parameters than samples learns these by heart when it sees them again and again, unless
     something keeps it from that: dropout, a schedule that is about to calm the steps down, or steps that are too long.
+    A smaller one must have lost again some of what it had learnt.
     """
     optimizers = list(history.facts.get("optimizers") or ())
     over = stand.finished or (math.isfinite(stand.share) and stand.share >= 0.9)
@@ -127,9 +134,12 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
     free = sum(math.prod(p.shape) for p in history.parameters if p.trainable and p.in_optimizer)
     passes = stand.steps / length
     left = min(x for x in (stand.remaining_loss, stand.remaining_error, math.inf) if not math.isnan(x))
-    if above < times or passes < _SEVERAL or free < _ROOM * size or not remaining <= left < math.inf:
+    if above < times or passes < _SEVERAL or not remaining <= left < math.inf:
         return None
-    return Overheated(above, name, passes, free / size)
+    lost = relapse(history, stand, _LITTLE, _SOME, 2 * _SOME) if free < _ROOM * size else None
+    if free < _ROOM * size and lost is None:
+        return None
+    return Overheated(above, name, passes, free / size, lost)
 
 
 def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:

@@ -21,9 +21,16 @@ USUAL_RATE: Final = {
 
 
 def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
-    """The usual rate of an optimizer, with the room that a missing momentum gives."""
+    """The usual rate of an optimizer: higher where it has no momentum, lower where that is longer than the usual 0.9.
+
+    >>> usual_rate("SGD"), usual_rate("SGD", 0.9), round(usual_rate("SGD", 0.99), 6)
+    (0.05, 0.01, 0.001)
+    """
     rate = USUAL_RATE.get(optimizer.lower(), 1e-3)
-    return rate * 5 if optimizer.lower() == "sgd" and momentum < 0.5 else rate
+    if optimizer.lower() == "sgd":
+        # A step goes on in 1 / (1 - momentum) others.
+        rate *= 5.0 if momentum < 0.5 else min(1.0, 10.0 * max(1.0 - momentum, 1e-3))
+    return rate
 
 
 def rate(history: History) -> float:
@@ -124,11 +131,13 @@ class Relapse:
     share: float
 
 
-def relapse(history: History, stand: Standing, learned: float, lost: float) -> Relapse | None:
+def relapse(
+    history: History, stand: Standing, learned: float, lost: float, of_best: float = 0.5
+) -> Relapse | None:
     """Whether the run had learnt and lost it again, for good and far beyond the noise of its loss.
 
     ``learned`` is the share of a constant prediction's loss below which it must have been, ``lost`` the share
-    of it by which it must have gone up again.
+    of it by which it must have gone up again, ``of_best`` that share of the lowest loss.
     """
     loss = history.series("loss").finite()
     parts = curves.block_means(loss.values, 12)
@@ -141,7 +150,7 @@ def relapse(history: History, stand: Standing, learned: float, lost: float) -> R
     best, late = float(parts[at]), parts[8:]
     error = stand.noise / math.sqrt(len(loss) / len(parts))
     up = float(np.median(late)) - best
-    if best > learned * stand.baseline or up < max(lost * stand.baseline, 0.5 * best, 6.0 * error):
+    if best > learned * stand.baseline or up < max(lost * stand.baseline, of_best * best, 6.0 * error):
         return None
     if float(late.min()) < best + 0.5 * up or stand.recent.falls:
         return None

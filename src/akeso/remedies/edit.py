@@ -41,6 +41,7 @@ from akeso.errors import BadInput
 #: standardise-targets     none
 #: scale-inputs            ``kind``: "standard"; ``nan``: "impute"; ``outliers``: "clip"
 #: roll-back               ``step``, ``skip``, ``factor``
+#: keep-best-weights       none: what is handed back are the weights of the best evaluation, not the last ones
 #: reseed                  ``seed``
 #: ======================  ==========================================================================
 REMEDIES: Mapping[str, str] = {
@@ -72,6 +73,7 @@ REMEDIES: Mapping[str, str] = {
     "standardise-targets": "targets standardised, predictions handed back in the original units",
     "scale-inputs": "inputs cleaned and scaled by the training data",
     "roll-back": "back to a snapshot before the trouble",
+    "keep-best-weights": "the weights of the best evaluation instead of the last ones",
     "reseed": "another seed",
 }
 

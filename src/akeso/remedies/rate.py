@@ -134,11 +134,16 @@ class FindRate(Remedy):
 
 
 class WarmUp(Remedy):
-    """The rate raised to its value over the first twentieth of the training."""
+    """The rate raised to its value over the first twentieth of the training.
+
+    Nothing is gained by it where the rate itself was seen to be far too high to the very end.
+    """
 
     name = "warm-up"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.evidence.get("times_usual") for found in diagnoses):
+            return
         steps = max(10, chart(history).planned // 20)
         yield Prescription([Edit("warm-up", "", {"steps": steps})])
 

@@ -352,5 +352,6 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "warm-up",
     "hold-learning-rate",
     "roll-back",
+    "keep-best-weights",
     "reseed",
 }

@@ -104,6 +104,10 @@ class Program(ABC):
         """The model of an attempt as the user gets it; the attempt is not gone on with after that."""
         return attempt.model
 
+    def at_its_best(self, attempt: Attempt) -> Attempt | None:
+        """A whole attempt with the weights of its best evaluation, under "keep-best-weights"; None where they are gone."""
+        return None
+
     @property
     def resumable(self) -> bool:
         """Whether an attempt that stopped at a step is gone on with when it is asked for again."""

@@ -112,14 +112,13 @@ class RecipeProgram(Program):
 
     def _told(self, training: Training, failed: str | None, seconds: float, before: int) -> Attempt:
         built = training.built
-        metric = training.curve[-1][1] if training.curve else None
         name = built.metric.name
         return Attempt(
             prescription=training.prescription,
             seed=training.seed,
             steps=training.step,
             seconds=seconds,
-            metric=metric,
+            metric=training.metric,
             metric_name=name if name.startswith("val_") or built.metric.function else f"val_{name}",
             higher_is_better=built.metric.higher_is_better,
             history=training.history,
@@ -134,6 +133,15 @@ class RecipeProgram(Program):
             chance=training.chance,
             notes=tuple(built.notes),
         )
+
+    def at_its_best(self, attempt: Attempt) -> Attempt | None:
+        training = self._trainings.pop((attempt.prescription, attempt.seed), None)
+        if training is None:
+            return None
+        training.prescription = attempt.prescription.plus(Edit("keep-best-weights"))
+        training.take_best()
+        self._keep(training.prescription, attempt.seed, training)
+        return self._told(training, None, 0.0, training.step + training.extra_steps)
 
     def _keep(self, prescription: Prescription, seed: int, training: Training) -> None:
         self._trainings[prescription, seed] = training

@@ -106,6 +106,8 @@ class ScriptProgram(Program):
     def refuses(self, edit: Edit) -> str | None:
         if edit.remedy == "roll-back":
             return "a script cannot be taken back to an earlier step from outside"
+        if edit.remedy == "keep-best-weights":
+            return "which of its weights a script keeps is its own doing"
         places = self.untreated.ledger.get("places", {}) if self.untreated is not None else None
         if places is None:
             return None

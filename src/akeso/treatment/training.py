@@ -82,6 +82,8 @@ class Training:
         self.val_losses: list[tuple[int, float]] = []
         self.broken = ""
         self.chance: float | None = None
+        self.metric: float | None = None  # of the weights as they are
+        self._best: tuple[float, dict[str, Tensor]] | None = None
         self._generator = torch.Generator().manual_seed(seed)
         self._randomness = Randomness(seed)
         with self._randomness:
@@ -126,7 +128,15 @@ class Training:
             if not self.curve or self.curve[-1][0] != self.step:
                 self._evaluate()
             if self.ended:
+                if self.prescription.of("keep-best-weights"):
+                    self.take_best()
                 self._watch.finish()
+
+    def take_best(self) -> None:
+        """Put the weights of the best evaluation in place."""
+        if self._best is not None:
+            self.metric, state = self._best
+            self.built.model.load_state_dict(state)
 
     def _in_error(self) -> bool:
         return any(found.severity == "error" for found in self.diagnoses)
@@ -229,6 +239,10 @@ class Training:
             self.chance = chance(built.metric, truth) if self.chance is None else self.chance
         model.train()
         self.curve.append((self.step, value))
+        self.metric = value
+        sign = 1.0 if built.metric.higher_is_better else -1.0
+        if math.isfinite(value) and (self._best is None or sign * value > sign * self._best[0]):
+            self._best = (value, self.weights())
         self.val_losses.append((self.step, total / max(1, count)))
 
     def weights(self) -> dict[str, Tensor]:

@@ -136,11 +136,11 @@ def in_doubt(attempt: Attempt) -> bool:
     return attempt.score < GOOD and (bool(treatable(attempt.diagnoses)) or falls_back(attempt))
 
 
-def falls_back(attempt: Attempt) -> bool:
-    """Whether the metric was clearly better earlier in the same training."""
+def falls_back(attempt: Attempt, among: int = 1) -> bool:
+    """Whether the metric was clearly better earlier in the same training, as the best of ``among`` evaluations."""
     sign = 1.0 if attempt.higher_is_better else -1.0
     best = max((sign * value for _, value in attempt.curve), default=attempt.score)
-    return best > attempt.score + margin(attempt)
+    return best > attempt.score + margin(attempt, among)
 
 
 def errors(attempt: Attempt) -> set[str]:

@@ -71,6 +71,21 @@ class Ledger:
         self.wishes.report(Tried(made, verdict))
         return made
 
+    def at_its_best(self, attempt: Attempt) -> Attempt:
+        """The attempt with the weights of its best evaluation, where they can be had and the user allows it."""
+        if not self.wishes.allows(Edit("keep-best-weights")):
+            return attempt
+        made = self.program.at_its_best(attempt)
+        if made is None:
+            return attempt
+        stretch = self.program.stretch(attempt.prescription)
+        made = _in_plain_steps(made, stretch) if stretch != 1.0 else made
+        made = replace(made, spent=attempt.spent, seconds=attempt.seconds)
+        if attempt.prescription:
+            self._entries.pop((attempt.prescription, attempt.seed), None)
+        self._entries[made.prescription, made.seed] = (made, "tried")
+        return made
+
     def judge(self, attempt: Attempt, verdict: str) -> None:
         """Write down what was made of an attempt."""
         self._entries[attempt.prescription, attempt.seed] = (attempt, verdict)
@@ -139,8 +154,15 @@ def made_edits(attempt: Attempt) -> Prescription:
     return Prescription(edit for edit in attempt.prescription if edit not in refused)
 
 
-def margin(attempt: Attempt) -> float:
-    """How much of a metric is noise: of the held-out sample, and of the last evaluations of the run."""
+def margin(attempt: Attempt, among: int = 1) -> float:
+    """How much of a metric is noise: of the held-out sample, and of the last evaluations of the run.
+
+    The best of ``among`` is ahead by luck more often than one is: the margin grows so that it is as seldom.
+    """
+    return _noise(attempt) * _beyond_luck(max(among, 1)) / _beyond_luck(1)
+
+
+def _noise(attempt: Attempt) -> float:
     value = attempt.metric if attempt.metric is not None and math.isfinite(attempt.metric) else 0.0
     tail = [point for _, point in attempt.curve[-4:] if math.isfinite(point)]
     jitter = 0.0
@@ -160,13 +182,10 @@ def margin(attempt: Attempt) -> float:
 
 
 def better(new: Attempt, old: Attempt, among: int = 1) -> bool:
-    """Whether an attempt beats another beyond noise; ``among`` how many it is the best of, by its metric alone.
-
-    The best of many is ahead by luck more often than one is: the margin grows so that it is as seldom.
-    """
+    """Whether an attempt beats another beyond noise; ``among`` how many it is the best of, by its metric alone."""
     if new.failed or new.metric is None:
         return False
-    return new.score > old.score + margin(old) * _beyond_luck(max(among, 1)) / _beyond_luck(1)
+    return new.score > old.score + margin(old, among)
 
 
 def _beyond_luck(draws: int) -> float:
