@@ -114,8 +114,8 @@ class LearningRateTooHigh(Detector):
                     **stand.evidence(),
                 },
                 f"The learning rate is too high: {last_rate(history):.3g} is {found.times:.0f} times what "
-                f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no longer falls"
-                + although,
+                f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no "
+                f"longer falls{although}",
             )
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:

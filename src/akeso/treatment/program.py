@@ -105,7 +105,7 @@ class Program(ABC):
         return attempt.model
 
     def at_its_best(self, attempt: Attempt) -> Attempt | None:
-        """A whole attempt with the weights of its best evaluation, under "keep-best-weights"; None where they are gone."""
+        """A whole attempt with the weights of its best evaluation; None where they are gone."""
         return None
 
     @property
