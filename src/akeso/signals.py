@@ -86,7 +86,7 @@ _ALL: Final = (
     Signal("target_iqr", "run", "interquartile range of the targets, root mean square over units"),
     Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
     # per optimizer
-    Signal("lr", "optimizer", "learning rate of the first group"),
+    Signal("lr", "optimizer", "learning rate of the group that trains most weights"),
     # sampled steps, per parameter
     Signal("grad_l2", "parameter", "l2 norm of the gradient, as the optimizer applies it"),
     Signal("grad_linf", "parameter", "largest absolute gradient entry"),

@@ -9,6 +9,7 @@ import torch
 
 from akeso.history import BARE, Layer, Parameter
 from akeso.torch.activations import ACTIVATIONS
+from akeso.torch.groups import leading
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, Names, role_of
 
@@ -97,7 +98,7 @@ def _parameter(name: str, parameter: torch.Tensor, optimized: bool, initial: Del
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, object]:
     """Name and settings of an optimizer."""
-    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    group = leading(optimizer)
     facts: dict[str, object] = {
         "name": type(optimizer).__name__,
         "parameters": sum(len(part["params"]) for part in optimizer.param_groups),

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from akeso.torch import activations, gradients, inputs, nonfinite
+from akeso.torch import activations, gradients, groups, inputs, nonfinite
 from akeso.torch.activations import Sites
 from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
@@ -89,10 +89,8 @@ class SampledStep:
         scale = getattr(self.scaled[2], "_scale", None) if self.scaled is not None else None
         if isinstance(scale, torch.Tensor):
             self._items.append(("loss_scale", scale.reshape(())))
-        rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, torch.Tensor):
-            rate = rate.item()
-        rates = {str(index): float(rate)} if isinstance(rate, int | float) else {}
+        rate = groups.rate(optimizer)
+        rates = {} if rate is None else {str(index): rate}
         items, self._items, self._facts, self.clip = self._items, [], {}, None
 
         def receive(delivery: Delivery) -> None:

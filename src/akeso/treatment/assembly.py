@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from akeso.errors import AkesoError, BadInput, Refused
+from akeso.torch.groups import leading
 from akeso.torch.surgery import losses
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.attachment import attach_front
@@ -285,7 +286,7 @@ def _make_optimizer(
 
     def rate(edit: Edit) -> str:
         scale_rates(built.optimizer, to=edit.values.get("to"), factor=edit.values.get("factor"))
-        return f"learning rate {built.optimizer.param_groups[0]['lr']:g}"
+        return f"learning rate {leading(built.optimizer)['lr']:g}"
 
     def decay(edit: Edit) -> str:
         for group in built.optimizer.param_groups:

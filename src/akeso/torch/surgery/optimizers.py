@@ -11,6 +11,7 @@ from torch import nn
 
 from akeso.detectors.steps import USUAL_RATE
 from akeso.errors import BadInput
+from akeso.torch.groups import leading
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
@@ -54,15 +55,15 @@ def successor(
 def scale_rates(
     optimizer: torch.optim.Optimizer, *, to: float | None = None, factor: float | None = None
 ) -> None:
-    """Set the rate of the first group, the others in proportion; schedulers made later start from it."""
-    first = float(optimizer.param_groups[0]["lr"])
+    """Set the rate of the leading group, the others in proportion; schedulers made later start from it."""
+    first = float(leading(optimizer)["lr"])
     ratio = factor if factor is not None else (to / first if to is not None and first > 0 else 1.0)
     for group in optimizer.param_groups:
         new = float(group["lr"]) * ratio if first > 0 else float(to or 0.0)
         group["lr"] = new
         if "initial_lr" in group:
             group["initial_lr"] = float(group["initial_lr"]) * ratio
-    optimizer.defaults["lr"] = float(optimizer.param_groups[0]["lr"])
+    optimizer.defaults["lr"] = float(leading(optimizer)["lr"])
 
 
 def adopt(

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.part import Part
+from akeso.torch import groups
 
 _NO_OPTIMIZER = "the script makes no torch optimizer"
 
@@ -25,7 +26,7 @@ class Optimizers(Part):
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """Change class and rates."""
         facts = self.ledger.facts.setdefault("optimizers", [])
-        facts.append({"name": type(optimizer).__name__, "lr": _rate(optimizer)})
+        facts.append({"name": type(optimizer).__name__, "lr": groups.rate(optimizer)})
         edit = self.ledger.one("substitute-optimizer")
         if edit is not None:
             self._exchange(optimizer, edit)
@@ -40,14 +41,14 @@ class Optimizers(Part):
         if "lr" not in optimizer.defaults:
             self.ledger.object_to(edit, f"{type(optimizer).__name__} has no learning rate")
             return
-        old = _rate(optimizer)
+        old = groups.rate(optimizer)
         factor = float(edit.values["factor"]) if "factor" in edit.values else None
         if factor is None:
             # Groups with rates of their own keep their proportion.
             factor = float(edit.values["to"]) / old if old else 0.0
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor if old else float(edit.values.get("to", 0.0))
-        optimizer.defaults["lr"] = optimizer.param_groups[0]["lr"]
+        optimizer.defaults["lr"] = groups.leading(optimizer)["lr"]
         self.ledger.mark(edit)
 
     def _set_decay(self, optimizer: Optimizer, edit: Edit) -> None:
@@ -70,7 +71,7 @@ class Optimizers(Part):
             return
         accepted = inspect.signature(new.__init__).parameters
         options = {k: v for k, v in edit.values.items() if k not in ("to", "from") and k in accepted}
-        old_rate = _rate(optimizer)
+        old_rate = groups.rate(optimizer)
         if "lr" not in options and old_rate is not None:
             options["lr"] = old_rate
         with self.operation.quietly():
@@ -108,8 +109,3 @@ def _become(
         if "weight_decay" not in options and "weight_decay" in group:
             group["weight_decay"] = decay
     optimizer._patch_step_function()
-
-
-def _rate(optimizer: Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr")
-    return float(rate) if rate is not None else None
