@@ -29,7 +29,7 @@ def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
     rate = USUAL_RATE.get(optimizer.lower(), 1e-3)
     if optimizer.lower() == "sgd":
         # A step goes on in 1 / (1 - momentum) others.
-        rate *= 5.0 if momentum < 0.5 else min(1.0, 10.0 * max(1.0 - momentum, 1e-3))
+        rate *= 5.0 if momentum < 0.5 else 1.0 if momentum <= 0.9 else 10.0 * max(1.0 - momentum, 1e-3)
     return rate
 
 

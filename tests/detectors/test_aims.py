@@ -1,0 +1,135 @@
+"""What a training aims at: losses, outputs and labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from akeso.detectors.standing import standing
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.examination import examine
+from tests.detectors.sketches import first
+
+
+def test_one_output_unit_and_rare_positives_collapse_into_imbalance():
+    facts = {
+        "loss": "binary_cross_entropy_with_logits", "classes": 1, "task": "binary", "target_kind": "binary",
+    }  # fmt: skip
+    run = {
+        "target_top_share": math.nan, "target_mean": 0.05, "target_std": 0.22, "target_min": 0.0, "target_max": 1.0,
+        "prediction_top_share": 1.0,
+    }  # fmt: skip
+    sketch = Sketch(loss=flat(0.2), baseline=0.2, accuracy=flat(0.95), facts=facts, run=run)
+    assert first(sketch) == "class-imbalance"
+
+
+def test_a_penalty_added_to_the_loss_does_not_raise_the_constant_prediction():
+    sketch = Sketch(run={"baseline_loss": lambda s: 2.3 * (1 + 10 * np.exp(-8 * s))})
+    assert standing(sketch.history()).baseline == pytest.approx(2.3, rel=0.05)
+
+
+def test_a_validation_loss_that_rises_far_is_overfitting_whatever_accuracy_does() -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.01), validation=lambda s: 2.0 + 2.0 * s, validation_accuracy=flat(0.4)
+    )
+    assert first(sketch) == "overfitting"
+
+
+def test_a_weak_signal_is_no_missing_one() -> None:
+    weak = Sketch(loss=flat(2.2), noise=0.02, accuracy=flat(0.13), update=lambda i: 0.01)
+    assert not {"unlearnable-labels", "slow-convergence"} & {
+        d.problem for d in examine(weak.history()).diagnoses if d.severity != "info"
+    }
+
+
+def test_the_more_classes_the_surer_that_squared_errors_do_not_teach_them() -> None:
+    def confidence(classes: int) -> float:
+        facts = {"loss": "mse_loss", "target_kind": "one-hot", "classes": classes}
+        run = {"target_min": 0.0, "target_max": 1.0}
+        sketch = Sketch(loss=flat(0.09), baseline=0.09, accuracy=flat(1 / classes), facts=facts, run=run)
+        found = {d.problem: d.confidence for d in examine(sketch.history()).diagnoses}
+        return found["improper-loss"]
+
+    known = [confidence(classes) for classes in (3, 9, 10, 100, 100_000)]
+    assert known == sorted(known)
+    assert known[2] - known[1] < 0.01
+    assert known[0] > 0.5
+    assert known[-1] <= 0.7
+
+
+def test_validation_that_is_a_little_but_surely_better_than_guessing_has_found_a_signal() -> None:
+    memorises = Sketch(loss=falling(2.3, 0.05), validation=flat(2.4), update=lambda i: 5e-3)
+    sizes = {"val_size": 10_000}
+    assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.1))) == "unlearnable-labels"
+    assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.13))) != "unlearnable-labels"
+
+
+@pytest.mark.parametrize(("low", "kind", "found"), [(0.0, "binary", "improper-loss"), (-1.0, "values", None)])
+def test_a_loss_that_multiplies_by_the_target_needs_signs(low: float, kind: str, found: str | None) -> None:
+    facts = {"loss": "soft_margin_loss", "classes": 1, "task": "binary", "target_kind": kind}
+    run = {"target_min": low, "target_max": 1.0, "target_mean": (1 + low) / 2, "target_top_share": 0.5}
+    sketch = Sketch(loss=falling(0.69, 0.34), baseline=math.nan, accuracy=None, facts=facts, run=run)
+    assert first(sketch) == found
+
+
+def test_a_clamp_is_no_sigmoid() -> None:
+    def judged(loss: str, last: float) -> str | None:
+        facts = {
+            "loss": loss,
+            "classes": 1,
+            "task": "binary",
+            "target_kind": "binary",
+            "output_activation": "clamp",
+        }
+        run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.5, "output_min": 0.0, "output_max": 1.0}
+        return first(Sketch(loss=falling(0.9, last), baseline=0.69, accuracy=flat(0.8), facts=facts, run=run))
+
+    assert judged("binary_cross_entropy", 0.5) == "improper-output-activation"
+    assert judged("binary_cross_entropy", 0.05) is None
+    assert judged("binary_cross_entropy_with_logits", 0.45) == "improper-output-activation"
+
+
+def test_a_log_sigmoid_gives_no_probabilities_over_classes() -> None:
+    run = {"output_min": -1.0, "output_max": -1e-3}
+    facts = {"loss": "nll_loss", "output_activation": "logsigmoid"}
+    # The loss vanishes by saying yes to everything, so that its curve shows no harm.
+    assert first(Sketch(loss=falling(0.8, 0.002), accuracy=flat(0.3), facts=facts, run=run)) == (
+        "improper-output-activation"
+    )
+    assert first(Sketch(facts={**facts, "output_activation": "log_softmax"}, run=run)) is None
+
+
+@pytest.mark.parametrize(("smoothing", "found"), [(0.9, "improper-loss"), (0.1, None), (0.3, None)])
+def test_smoothing_that_takes_most_of_the_right_class(smoothing: float, found: str | None) -> None:
+    facts = {"loss_args": {"reduction": "mean", "label_smoothing": smoothing, "ignore_index": -100}}
+    assert first(Sketch(facts=facts)) == found
+
+
+def test_a_class_left_out_of_the_loss_is_told_from_padding() -> None:
+    facts = {
+        "loss_args": {"reduction": "mean", "ignore_index": 0},
+        "input_shape": [64, 20],
+        "output_shape": [64, 10],
+        "target_shape": [64],
+    }
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.1})) == "improper-loss"
+    # Nothing is left out; a label for a few samples nobody could judge; tokens; a map of classes.
+    assert first(Sketch(facts=facts)) is None
+    assert first(Sketch(facts=facts, run={"target_ignored": 0.01})) is None
+    tokens = {**facts, "output_shape": [1280, 10], "target_shape": [1280]}
+    assert first(Sketch(facts=tokens, run={"target_ignored": 0.4})) is None
+    pixels = {**facts, "output_shape": [64, 10, 8, 8], "target_shape": [64, 8, 8]}
+    assert first(Sketch(facts=pixels, run={"target_ignored": 0.6})) is None
+
+
+def test_squared_errors_on_one_hot_rows_that_still_fall_when_the_run_is_over() -> None:
+    facts = {"loss": "mse_loss", "target_kind": "one-hot"}
+    run = {"target_min": 0.0, "target_max": 1.0, "target_mean": 0.1, "target_std": 0.3}
+    slow = Sketch(
+        loss=falling(0.11, 0.045, 2.0), baseline=0.09, accuracy=lambda s: 0.1 + 0.45 * s, facts=facts, run=run
+    )
+    assert first(slow) == "improper-loss"
+    assert first(replace(slow, loss=falling(0.11, 0.02, 3.0), accuracy=lambda s: 0.1 + 0.8 * s)) is None

@@ -1,0 +1,85 @@
+"""What layers do: unused, silent, exploding, forgetting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.examination import examine
+from akeso.history import Event
+from tests.detectors.sketches import LEARNS, first
+
+
+def test_a_layer_that_is_never_used_is_no_problem_but_one_cut_off_is():
+    events = (Event(8, "detached", "net.0.weight", {"reason": "no-grad"}),)
+    history = Sketch(events=events).history()
+    fresh = replace(history.layers[0].parameters[0], init_std=1 / math.sqrt(3 * 64))
+    history.layers[0] = replace(history.layers[0], parameters=(fresh,))
+    assert [d.problem for d in examine(history).diagnoses if d.severity != "info"] == [
+        "parameters-not-trained"
+    ]
+    history.layers[0] = replace(history.layers[0], visible=False)
+    assert examine(history).status == "healthy"
+
+
+def test_layers_with_nothing_between_them_are_mentioned() -> None:
+    straight = Sketch(
+        loss=flat(2.3), accuracy=flat(0.1), facts={"activations": {}, "layers_seen": 4}, update=lambda i: 1e-4
+    )
+    bent = Sketch(loss=flat(2.3), accuracy=flat(0.1), facts={"layers_seen": 4}, update=lambda i: 1e-4)
+    said = [
+        " ".join(d.sentence for d in examine(sketch.history()).diagnoses if d.problem == "slow-convergence")
+        for sketch in (straight, bent)
+    ]
+    assert "No activation function was seen" in said[0]
+    assert said[1]
+    assert "No activation function was seen" not in said[1]
+
+
+def test_a_layer_that_is_silent_nearly_everywhere_is_as_good_as_dead() -> None:
+    silent = Sketch(zero=lambda i: 0.995, loss=falling(2.3, 2.15), accuracy=flat(0.12))
+    assert first(silent) == "dying-relu"
+    assert first(replace(silent, zero=lambda i: 0.9)) != "dying-relu"
+    assert first(replace(silent, loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s)) is None
+
+
+def test_a_model_of_nothing_but_tables_can_explode() -> None:
+    def tables(gradient: float, last: float) -> str | None:
+        sketch = Sketch(
+            gradient=lambda i: gradient,
+            init_std=lambda i: 1.0,
+            loss=falling(900.0 if last > 1 else 0.7, last),
+            baseline=0.69,
+            accuracy=flat(0.5) if last > 1 else flat(0.95),
+            run={"target_top_share": 0.5},
+            facts={"input_kind": "tokens", "classes": 2, "task": "binary"},
+        )
+        history = sketch.history()
+        history.layers = [replace(layer, kind="Embedding", role="embedding") for layer in history.layers]
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert tables(3.0, 6.0) == "exploding-gradient"
+    assert tables(1e-3, 0.1) is None
+
+
+def test_a_gradient_that_exploded_counts_while_the_loss_is_above_a_constant_s_whatever_the_accuracy() -> None:
+    blown = Sketch(gradient=lambda i: 3e3, loss=falling(900.0, 20.0), accuracy=lambda s: 0.1 + 0.8 * s)
+    assert first(blown) == "exploding-gradient"
+    assert first(replace(blown, loss=falling(900.0, 0.4, 20.0))) != "exploding-gradient"
+
+
+def test_recurrent_weights_that_start_near_zero_forget() -> None:
+    def judged(std: float, kind: str, loss: float) -> str | None:
+        sketch = Sketch(layers=3, loss=falling(2.3, loss, 2.0), accuracy=flat(0.3 if loss > 1 else 0.9))
+        history = sketch.history()
+        state = replace(history.layers[0].parameters[0], name="rnn.weight_hh_l0", init_std=std)
+        history.layers[0] = replace(
+            history.layers[0], name="rnn", kind=kind, role="recurrent", parameters=(state,)
+        )
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert judged(0.01, "RNN", 1.5) == "poor-initialisation"
+    assert judged(0.07, "RNN", 1.5) is None
+    assert judged(0.01, "LSTM", 1.5) is None  # its gates remember
+    assert judged(0.01, "RNN", 0.3) is None

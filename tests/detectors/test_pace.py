@@ -1,0 +1,207 @@
+"""How fast a training gets on: steps too long, too short or spent, runs that end too soon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from akeso.detectors.standing import standing
+from akeso.detectors.testing import Sketch, falling, flat
+from akeso.examination import examine
+from tests.detectors.sketches import CHANCE, REGRESSION, first, values
+
+
+def test_a_rate_that_has_decayed_to_nothing_shows_in_validation_that_repeats_itself():
+    sketch = Sketch(
+        loss=flat(2.1),
+        noise=0.02,
+        accuracy=flat(0.2),
+        validation=flat(2.1),
+        update=lambda i: 0.01,
+        rate=lambda share: 0.1 * np.exp(-60 * share),
+    )
+    assert first(sketch) == "learning-rate-too-low"
+
+
+def test_where_nothing_moves_any_more_a_high_loss_is_enough_whatever_the_accuracy():
+    curves = {"loss": flat(2.1), "noise": 0.02, "accuracy": flat(0.7), "validation": flat(2.1)}
+    gone = Sketch(**curves, update=lambda i: 0.01, rate=lambda share: 0.1 * np.exp(-60 * share))
+    assert first(gone) == "learning-rate-too-low"
+    kept = Sketch(**curves, update=lambda i: 0.01)
+    assert first(kept) != "learning-rate-too-low"
+
+
+def test_a_loss_with_the_wrong_sign_is_no_good_loss():
+    sketch = Sketch(loss=falling(-2.3, -90.0), baseline=math.nan, accuracy=flat(0.02))
+    assert first(sketch) == "improper-loss"
+
+
+def test_weights_that_rest_are_the_fault_of_the_rate_only_where_it_is_gone() -> None:
+    stuck = Sketch(loss=flat(2.3), accuracy=flat(0.1), validation=flat(2.31), facts={"activations": {}})
+    found = {d.problem: d.sentence for d in examine(stuck.history()).diagnoses}
+    assert "learning-rate-too-low" not in found
+    gone = Sketch(**{**CHANCE, "validation": flat(2.31)}, rate=lambda share: 0.1 * np.exp(-60 * share))
+    assert "learning-rate-too-low" in {d.problem for d in examine(gone.history()).diagnoses}
+
+
+def test_what_was_learnt_and_lost_again_is_the_fault_of_the_steps() -> None:
+    up = Sketch(loss=lambda s: 0.5 + 4.0 * np.maximum(0.0, s - 0.2), accuracy=flat(0.5))
+    assert first(up) == "learning-rate-too-high"
+    assert "was down at" in examine(up.history()).diagnoses[0].sentence
+    # A little above its best is noise, and a leap within a step is another task.
+    assert first(Sketch(loss=lambda s: 0.5 + 0.2 * s, accuracy=flat(0.8))) is None
+    leap = Sketch(loss=lambda s: np.where(s < 0.5, 0.4, 1.4), accuracy=flat(0.6), noise=0.02)
+    assert first(leap) != "learning-rate-too-high"
+
+
+def test_a_rate_that_is_gone_early_needs_no_validation_to_be_seen() -> None:
+    gone = Sketch(
+        loss=lambda s: 2.0 + 0.3 * np.exp(-40 * s),
+        accuracy=flat(0.25),
+        update=lambda i: 1e-4,
+        rate=lambda share: 0.1 * np.exp(-60 * share),
+    )
+    assert first(gone) == "learning-rate-too-low"
+
+
+def test_accuracy_that_jumps_beyond_sampling_is_a_training_that_does_not_settle() -> None:
+    def jumping(by: float):
+        return lambda s: 0.85 + by * (-1.0) ** np.round(16 * s)
+
+    well = {"loss": falling(2.3, 0.3), "accuracy": flat(0.9), "evaluations": 16, "facts": {"val_size": 1000}}
+    wild = Sketch(**well, validation_accuracy=jumping(0.1))
+    assert "oscillating-loss" in {d.problem for d in examine(wild.history()).diagnoses}
+    calm = Sketch(**well, validation_accuracy=jumping(0.01))
+    assert "oscillating-loss" not in {d.problem for d in examine(calm.history()).diagnoses}
+
+
+def test_a_loss_summed_over_episodes_that_get_longer_is_no_loss_that_rises() -> None:
+    grows = {"loss": lambda s: 15.0 + 200.0 * s, "noise": 0.6, "baseline": math.nan, "accuracy": None}
+    steps = {"update": lambda i: 0.3, "run": {"batch_size": 4.0}}
+    assert first(Sketch(**grows, **steps, facts=REGRESSION)) == "learning-rate-too-high"
+    alike = {**REGRESSION, "loss_terms": 129, "loss_terms_least": 129}
+    assert first(Sketch(**grows, **steps, facts=alike)) == "learning-rate-too-high"
+    varied = {**REGRESSION, "loss_terms": 129, "loss_terms_least": 14}
+    episodes = Sketch(**grows, **steps, facts=varied)
+    assert first(episodes) is None
+    assert any("sum of more terms" in line for line in examine(episodes.history()).not_checked)
+    broken = {**grows, "loss": lambda s: np.where(s > 0.5, np.nan, 15.0)}
+    assert first(Sketch(**broken, **steps, facts=varied)) == "non-finite"
+
+
+def test_no_more_gain_does_not_say_its_name_twice() -> None:
+    done = Sketch(loss=lambda s: np.maximum(0.05, 2.3 * np.exp(-20 * s)), noise=0.05).history()
+    (remark,) = examine(done).diagnoses
+    assert remark.problem == "no-more-gain"
+    assert remark.sentence.startswith("The loss has not got better")
+
+
+def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
+    noisy = {**values(0.95, 1.0), "noise": 0.25, "update": lambda i: 2e-4, "evaluations": 16}
+    creeps = Sketch(**noisy, validation=lambda s: 1.05 - 0.06 * s)
+    assert first(creeps) == "slow-convergence"
+    # Where it fell quickly and then stayed, there may be no more to learn.
+    assert first(replace(creeps, validation=falling(1.05, 0.95, 12))) is None
+    assert first(replace(creeps, validation=lambda s: 1.05 - 0.06 * s, update=lambda i: 0.01)) is None
+
+
+def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
+    whole = {"dataset_size": 1347}
+    line = {
+        "loss": lambda s: 2.32 - 0.6 * s,
+        "noise": 0.001,
+        "accuracy": lambda s: 0.12 + 0.3 * s,
+        "steps": 25,
+    }
+    short = Sketch(
+        **line, facts=whole, run={"batch_size": 1347.0}, evaluations=12, validation=lambda s: 2.32 - 0.6 * s
+    )
+    assert first(short) == "slow-convergence"
+    assert "after only 25 steps" in examine(short.history()).diagnoses[0].sentence
+    # It learns; it slows down; it tries out a few batches of many; it is under way; it is a handful of steps.
+    assert first(replace(short, loss=lambda s: 2.32 - 1.9 * s)) is None
+    assert first(replace(short, loss=falling(2.3, 1.8, 4.0))) is None
+    assert first(replace(short, validation=falling(2.3, 1.9, 6.0))) is None
+    assert first(replace(short, run={"batch_size": 32.0})) is None
+    under_way = replace(short, steps=50).history().until(24)
+    assert examine(under_way).status == "healthy"
+    assert first(replace(short, steps=12)) is None
+
+
+def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:
+    blown = Sketch(
+        layers=5,
+        gradient=lambda i: 10.0 ** (9 - i),
+        loss=falling(8e6, 2e6, 4.0),
+        accuracy=lambda s: 0.1 + 3 * s,
+    ).history()
+    for share in (0.1, 0.2, 0.3):
+        part = blown.until(int(share * blown.steps))
+        assert standing(part).remaining > 1e3
+        assert "exploding-gradient" in {d.problem for d in examine(part).diagnoses}
+    # Ten times a constant's loss at first is how many a healthy run begins, and there accuracy does count.
+    high = Sketch(loss=falling(23.0, 0.4)).history()
+    assert standing(high.until(90)).remaining < 1.0
+
+
+def test_a_run_that_is_over_while_validation_gets_better_as_fast_as_ever() -> None:
+    slow = Sketch(
+        loss=lambda s: 2.35 - 0.75 * s,
+        accuracy=lambda s: 0.1 + 0.5 * s,
+        validation=lambda s: 2.3 - 0.7 * s,
+        update=lambda i: 1e-3,
+        run={"batch_size": 32.0},
+        facts={"dataset_size": 700},
+        evaluations=20,
+    )
+    assert first(slow) == "slow-convergence"
+    assert "ends too early" in examine(slow.history()).diagnoses[0].sentence
+    # It slows down; its weights have moved far; it has learned; it went through its data once.
+    assert first(replace(slow, validation=falling(2.3, 1.6))) is None
+    assert first(replace(slow, update=lambda i: 0.01)) is None
+    assert first(replace(slow, loss=lambda s: 2.35 - 2.2 * s, validation=lambda s: 2.3 - 2.1 * s)) is None
+    assert first(replace(slow, facts={"dataset_size": 9600})) is None
+
+
+def test_few_steps_at_a_pace_that_leads_nowhere_need_not_fall_on_a_straight_line() -> None:
+    creeps = Sketch(
+        steps=50,
+        loss=lambda s: 0.706 - 0.02 * s - 0.013 * (1 - np.exp(-6 * s)),
+        noise=0.0001,
+        accuracy=lambda s: 0.5 + 0.1 * s,
+        baseline=0.693,
+        update=lambda i: 6e-3,
+        validation=lambda s: 0.705 - 0.02 * s - 0.012 * (1 - np.exp(-6 * s)),
+        evaluations=25,
+        run={"batch_size": 700.0, "target_top_share": 0.5},
+        facts={"dataset_size": 700, "classes": 2, "task": "binary"},
+    )
+    assert first(creeps) == "slow-convergence"
+    quick = {
+        "loss": lambda s: 0.706 - 0.1 * s - 0.065 * (1 - np.exp(-6 * s)),
+        "validation": lambda s: 0.705 - 0.1 * s - 0.06 * (1 - np.exp(-6 * s)),
+    }
+    assert first(replace(creeps, **quick)) is None
+
+
+def test_a_rate_spent_in_the_first_part_of_the_run() -> None:
+    def tenfold(share: np.ndarray) -> np.ndarray:
+        return 1e-3 * 10.0 ** -np.floor(6 * share)
+
+    stops = Sketch(
+        loss=lambda s: 1.93 + 0.5 * np.exp(-20 * s), accuracy=flat(0.3), update=lambda i: 1.2e-3, rate=tenfold
+    )
+    assert first(stops) == "learning-rate-too-low"
+    # The same curve under a rate that stays, or that falls as usual, is a hard task.
+    assert first(replace(stops, rate=flat(1e-3))) is None
+    assert first(replace(stops, rate=lambda s: 5e-4 * (1 + np.cos(np.pi * s)))) is None
+
+
+def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() -> None:
+    wild = Sketch(
+        loss=lambda s: 11.0 - 8.0 * np.exp(-30 * s), noise=0.5, accuracy=flat(0.7), run={"batch_size": 4.0}
+    )
+    assert first(wild) == "oscillating-loss"
+    assert first(replace(wild, loss=falling(2.3, 0.8))) is None
