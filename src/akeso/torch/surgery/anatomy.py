@@ -164,6 +164,9 @@ class _Seer(TorchFunctionMode):
         """A module of the tree is called."""
         name = self.names.get(id(module), "")
         kind = self.activation_modules.get(id(module))
+        if self.frames and self.frames[-1][2] is not None:
+            self._stands_in(name, kind)
+            return
         if kind is not None and self.frames and args and isinstance(args[0], Tensor):
             value = args[0]
             site = self._site(kind, tuple(value.shape), value.dtype, value.device, value, name, name)
@@ -172,6 +175,17 @@ class _Seer(TorchFunctionMode):
         if isinstance(module, Treated) and self.frames:
             self.frames[-1][1] += 1  # it is one activation call of its owner
         self.frames.append([name, 0, None])
+
+    def _stands_in(self, name: str, kind: str | None) -> None:
+        """A module called within an activation is its successor at this place: an activation, or several parts."""
+        site = self.frames[-1][2]
+        if kind is None:
+            self.sites.remove(site)
+            self.frames[-1][2] = None
+            self.frames.append([name, 0, None])
+            return
+        site.name, site.kind, site.module = name, kind, name
+        self.frames.append([name, 0, site])
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """A call of a module of the tree ended."""

@@ -35,7 +35,7 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
         raise BadInput(f"kind must be one of {', '.join(KINDS)}, but got {kind!r}.")
     sites = [site for site in anatomy.hidden() if not site.normalised and site.shape and len(site.shape) > 1]
     new: list[nn.Parameter] = []
-    for site, name in zip(sites, module_names(model, sites, one_each=True), strict=True):
+    for site, name in zip(sites, module_names(model, sites, anatomy.sites, one_each=True), strict=True):
         layer = None if site.after is None else site.after.module
         norm = _norm_for(kind, site.shape, layer).to(device=site.device, dtype=site.dtype)
         activation = model.get_submodule(name)

@@ -30,7 +30,7 @@ def add_residual(model: nn.Module, anatomy: Anatomy) -> tuple[str, list[nn.Param
         raise Refused(f"{taken[0]} has a residual connection already")
     new: list[nn.Parameter] = []
     for stack in stacks:
-        names = module_names(model, [site for _, site in stack], one_each=True)
+        names = module_names(model, [site for _, site in stack], anatomy.sites, one_each=True)
         for (use, _), name in zip(stack, names, strict=True):
             new.append(_connect(use.module, _whole(model, name), 1.0 / len(stack)))
     return f"residual connections around {len(new)} layers", new

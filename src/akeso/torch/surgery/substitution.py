@@ -34,18 +34,28 @@ def substitute_activation(model: nn.Module, anatomy: Anatomy, where: str, new: s
         )
     if chosen and all(site.kind == new for site in chosen) and not recurrent:
         raise Refused(f"the activations are {new} already")
-    for name in module_names(model, chosen):
+    for name in module_names(model, chosen, anatomy.sites):
         replace(model, name, _fresh(new))
     return f"{len(chosen) + recurrent} activations are now {new}"
 
 
-def module_names(model: nn.Module, sites: Sequence[Site], *, one_each: bool = False) -> list[str]:
+def module_names(
+    model: nn.Module, sites: Sequence[Site], among: Sequence[Site], *, one_each: bool = False
+) -> list[str]:
     """The qualified names of the modules at the sites; functions are given modules first.
 
-    With ``one_each`` a module that is called at several places is given one successor per place.
+    So is one that is called at other places of the model, too (``among`` are all of them): these keep it. With
+    ``one_each`` a module that is called at several of the sites is given one successor per site.
     """
     calls = Counter(site.module for site in sites if site.module)
-    own = [site for site in sites if site.module and not (one_each and calls[site.module] > 1)]
+    everywhere = Counter(site.module for site in among if site.module)
+    own = [
+        site
+        for site in sites
+        if site.module
+        and everywhere[site.module] == calls[site.module]
+        and not (one_each and calls[site.module] > 1)
+    ]
     made = materialise(model, [site for site in sites if site not in own]) if len(own) < len(sites) else []
     names = iter(made)
     found: list[str] = []
@@ -83,7 +93,7 @@ def _substitute_output(model: nn.Module, anatomy: Anatomy, new: str) -> str:
     sites = anatomy.outputs()
     if sites:
         # Of several functions in a row at the output all but the last become nothing.
-        names = module_names(model, sites)
+        names = module_names(model, sites, anatomy.sites)
         heads = max(1, len(anatomy.last_layers()))
         for position, name in enumerate(names):
             keep = heads > 1 or position == len(names) - 1
