@@ -313,3 +313,43 @@ def test_a_recipe_says_what_is_asked_whatever_its_loss_makes_of_it() -> None:
     )
     first = candidates(history, [_found("improper-loss")])[0].prescription
     assert first[0].values == {"from": "mse_loss", "to": "cross_entropy"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "to"),
+    [
+        ({"loss": "cross_entropy"}, "none"),
+        ({"loss": "binary_cross_entropy", "task": "binary", "classes": 1}, "Sigmoid"),
+        ({"loss": "mse_loss", "task": "binary", "classes": 1}, "Sigmoid"),
+        ({"loss": "mse_loss", "task": "regression", "classes": 1}, "none"),
+        ({"loss": "nll_loss"}, "LogSoftmax"),
+        ({"loss": "nll_loss", "loss_args": {"by_hand": True}}, "Softmax"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("evidence", "offered"),
+    [
+        ({"grad_norm": 0.0}, True),
+        ({"gradient_times_weight_over_loss": 1e-8, "gradient_first_over_last": 0.7}, True),
+        (
+            {"gradient_times_weight_over_loss": 1e-8, "gradient_first_over_last": 1e-9},
+            False,
+        ),  # it is lost on its way
+        ({"gradient_times_weight_over_loss": 0.1, "gradient_first_over_last": 0.7}, False),
+    ],
+)
+def test_where_no_gradient_gets_through_the_output_is_laid_bare(
+    facts: dict[str, Any], to: str, evidence: dict[str, float], offered: bool
+) -> None:
+    found = Diagnosis("vanishing-gradient", "error", 0.9, "", 5, evidence, (), (), "")
+    cures = [c.prescription for c in candidates(_history(**facts), [found])]
+    bare = [cure[0].values["to"] for cure in cures if cure[0].values.get("from") == "everything"]
+    assert bare == ([to] if offered else [])
+
+
+def test_a_warm_up_is_no_cure_for_a_rate_that_is_too_high_to_the_end() -> None:
+    found = _found("learning-rate-too-high")
+    hot = Diagnosis("learning-rate-too-high", "warning", 0.7, "", 5, {"times_usual": 40.0}, (), (), "")
+    history = _history(optimizer="SGD", lr=2.0)
+    assert any("warm-up" in [e.remedy for e in c.prescription] for c in candidates(history, [found]))
+    assert not any("warm-up" in [e.remedy for e in c.prescription] for c in candidates(history, [hot]))

@@ -215,3 +215,24 @@ model = Net()
     )
     roles = {site.activation: site.role for site in perform(tmp_path, source).operation.survey.sites}
     assert roles == {"Tanh": "recurrent", "ReLU": "hidden", "Softmax": "output"}
+
+
+def test_a_module_that_layers_and_output_share_is_changed_at_the_output_alone(tmp_path):
+    script = (
+        CIRCLE
+        + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.last, self.act = nn.Linear(2, 5), nn.Linear(5, 2), nn.ReLU()
+    def forward(self, x):
+        return self.act(self.last(self.act(self.one(x))))
+model = Net()
+"""
+        + TRAIN
+    )
+    for by in ("ReLU", "everything"):
+        done = perform(tmp_path, script, edit("substitute-activation", "output", from_=by, to="none"))
+        assert not done.ledger.refused
+        model, x = done.names["model"], done.names["x"]
+        assert torch.equal(model(x), model.last(torch.relu(model.one(x))))

@@ -197,3 +197,61 @@ def test_order_and_clipping(tmp_path):
     assert "nn.utils.clip_grad_norm_(model.parameters(), 1)" in added
     assert len(change.words) == 1
     assert "clamp(min=" in change.words[0]
+
+
+SHARED = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.last, self.act = nn.Linear(4, 8), nn.Linear(8, 1), nn.ReLU()
+
+    def forward(self, x):
+        x = self.act(self.one(x))
+        return self.act(self.last(x))
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loss = nn.functional.binary_cross_entropy_with_logits(model(torch.randn(8, 4)), torch.ones(8, 1))
+loss.backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "to", "new"),
+    [
+        ("output", "none", "return self.last(x)"),
+        ("output", "Sigmoid", "return nn.functional.sigmoid(self.last(x))"),
+        ("hidden", "SELU", "x = nn.functional.selu(self.one(x))"),
+    ],
+)
+def test_a_module_that_layers_and_output_share_is_exchanged_at_the_call(tmp_path, where, to, new):
+    plain = perform(tmp_path, SHARED)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    made = rewrite(
+        tmp_path / "train.py",
+        Prescription([edit("substitute-activation", where, from_="ReLU", to=to)]),
+        clues,
+    )
+    assert lines(made.diff, "+") == [new]
+    one_line = SHARED.replace("x = self.act(self.one(x))", "").replace(
+        "self.last(x)", "self.last(self.act(self.one(x)))"
+    )
+    plain = perform(tmp_path, one_line)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    made = rewrite(
+        tmp_path / "train.py",
+        Prescription([edit("substitute-activation", where, from_="ReLU", to=to)]),
+        clues,
+    )
+    assert not made.diff, "the line does not say which of its calls is meant"
+    assert len(made.words) == 1
+
+
+def test_everything_after_the_last_layer_is_said_in_words(change):
+    made = change(edit("substitute-activation", "output", from_="everything", to="LogSoftmax"))
+    assert not made.diff
+    assert "what its last layer gives, through LogSoftmax" in made.words[0]

@@ -126,6 +126,40 @@ def test_arguments_are_checked() -> None:
         akeso.treat("train.py")  # type: ignore[arg-type]
 
 
+class Rounding(nn.Module):
+    """Gives whole numbers: what everybody wants to see, and nothing can be learnt from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 24), nn.ReLU(), nn.Linear(24, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.body(x)).round()
+
+
+def test_a_function_at_the_output_that_has_no_name_is_gone_around() -> None:
+    targets = Y[:, None].float()
+    outcome = akeso.treat(
+        sick(
+            model=Rounding,
+            train=(X[:400], targets[:400]),
+            val=(X[400:], targets[400:]),
+            loss=nn.BCELoss(),
+            lr=2e-2,
+        )
+    )
+    assert outcome.status == "repaired"
+    assert outcome.prescription[0].to_dict() == {
+        "remedy": "substitute-activation", "from": "everything", "to": "Sigmoid", "where": "output",
+    }  # fmt: skip
+    assert outcome.after is not None
+    assert outcome.after > 0.9
+    with torch.no_grad():
+        given = outcome.model.eval()(X[400:])
+    assert float(((given > 0.5).float() == targets[400:]).float().mean()) == pytest.approx(outcome.after)
+    assert len(given.unique()) > 2
+
+
 class Scripted(Program):
     """A program whose attempts are written down beforehand, for the ways that plans decide."""
 

@@ -135,8 +135,8 @@ class VanishingGradient(Detector):
             "",
             {"grad_norm": 0.0, "looks": len(still), **stand.evidence()},
             f"The gradient is exactly zero in every parameter since step {since}, and the loss is not: nothing is "
-            "learned. What the model gives is cut off on its way to the loss (a clamp, a ReLU at the output, dead "
-            "units), or the gradient is cleared before the step.",
+            "learned. What the model gives is cut off on its way to the loss (a rounding, a clamp, a ReLU at the "
+            "output, dead units), or the gradient is cleared before the step.",
         )
 
     def _harmed(self, stand: Standing, decades: float) -> bool:

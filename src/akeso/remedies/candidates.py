@@ -17,6 +17,7 @@ from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import GuardFunctions, Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import (
+    BareOutput,
     Broadcast,
     Imbalance,
     LossAndOutput,
@@ -51,7 +52,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "missing-zero-grad": (ZeroGrad(),),
     "parameters-not-trained": (TrainEverything(),),
     "wrong-mode": (Mode(),),
-    "improper-output-activation": (LossAndOutput(),),
+    "improper-output-activation": (LossAndOutput(output=True),),
     "improper-loss": (LossAndOutput(), MeanReduction()),
     "abnormal-data": (Shuffle(), ScaleInputs(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
@@ -87,6 +88,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "saturated-activation": (SubstituteActivation(), Reinitialise(), InsertNormalisation(), ScaleInputs()),
     "vanishing-gradient": (
         LoosenClipping(),
+        BareOutput(),
         AddResidual(VERY_DEEP),
         SubstituteActivation(),
         InsertNormalisation(),

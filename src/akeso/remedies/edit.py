@@ -13,7 +13,8 @@ from akeso.errors import BadInput
 #: ======================  ==========================================================================
 #: substitute-activation   ``from``, ``to`` (class name of torch.nn, "none" for no function); where:
 #:                         "hidden", "output" or an activation site; ``in``: "model" where an output's
-#:                         function is to leave the model itself and not the loss alone
+#:                         function is to leave the model itself and not the loss alone; ``from`` an output
+#:                         may be "everything" that comes after the last layer
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
 #: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"
@@ -44,6 +45,7 @@ from akeso.errors import BadInput
 #: keep-best-weights       none: what is handed back are the weights of the best evaluation, not the last ones
 #: reseed                  ``seed``
 #: ======================  ==========================================================================
+EVERYTHING = "everything"
 REMEDIES: Mapping[str, str] = {
     "substitute-activation": "another activation function",
     "insert-normalisation": "normalisation before activations",

@@ -8,7 +8,7 @@ from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.chart import Chart, chart
-from akeso.remedies.edit import Edit, Prescription
+from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 
 _LOSS = {
     "multiclass": "cross_entropy",
@@ -56,13 +56,65 @@ def raw_output(facts: Chart) -> Edit:
     return Edit("substitute-activation", "output", values)
 
 
+#: Share of the loss that weights times gradient come to where nothing gets through, and how alike layers are then.
+_NOTHING, _ALIKE = 1e-5, 0.01
+#: The function that a loss is made for, where that is any.
+_MADE_FOR = {"binary_cross_entropy": "Sigmoid", "nll_loss": "LogSoftmax", "kl_div": "LogSoftmax"}
+
+
+class BareOutput(Remedy):
+    """What the last layer gives, through the function that the loss is made for and no other.
+
+    For functions at the output that have no name here and let no gradient through: roundings, normalisations, formulas.
+    """
+
+    name = "substitute-activation"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(_cut_off(found) for found in diagnoses):
+            yield _bare(chart(history))
+
+
+def _bare(facts: Chart) -> Prescription:
+    to = _MADE_FOR.get(facts.loss, "none")
+    if facts.loss == "nll_loss" and facts.loss_by_hand:
+        to = "Softmax"  # the loss takes the logarithm itself
+    if facts.loss in _OF_VALUES and facts.task == "binary":
+        to = "Sigmoid"
+    return Prescription([Edit("substitute-activation", "output", {"from": EVERYTHING, "to": to})])
+
+
+def _cut_off(found: Diagnosis) -> bool:
+    """Whether no layer gets a gradient worth speaking of, the last one as little as the first."""
+    if found.evidence.get("grad_norm") == 0.0:
+        return True
+    share, ratio = (
+        found.evidence.get(name) for name in ("gradient_times_weight_over_loss", "gradient_first_over_last")
+    )
+    return share is not None and ratio is not None and share < _NOTHING and ratio > _ALIKE
+
+
 class LossAndOutput(Remedy):
-    """Raw outputs under the loss of the task, or the loss of the task on outputs as they are."""
+    """Raw outputs under the loss of the task, or the loss of the task on outputs as they are.
+
+    Where the ``output`` is at fault, the third is to leave out whatever is done to it, known by name or not.
+    """
 
     name = "substitute-loss"
 
+    def __init__(self, output: bool = False) -> None:
+        self.output = output
+
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        doses = list(self._known(facts, history, diagnoses))
+        if self.output:
+            doses.insert(2, _bare(facts))
+        return doses
+
+    def _known(
+        self, facts: Chart, history: History, diagnoses: Sequence[Diagnosis]
+    ) -> Iterable[Prescription]:
         yield from self._what_the_loss_wants(facts)
         fits = facts.loss == loss_for(facts)
         bare = facts.output in ("none", "unknown", "")

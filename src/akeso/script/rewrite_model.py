@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from akeso.remedies.edit import Edit, Prescription
+from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 from akeso.script.draft import Draft, name_of
 
 if TYPE_CHECKING:
@@ -28,8 +29,14 @@ _NORMS = {
 def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another activation at the lines where the old one is made or called."""
     new, where = str(edit.values["to"]), edit.where or "hidden"
+    if edit.values.get("from") == EVERYTHING:
+        through = "" if new in ("none", "Identity") else f", through {new}"
+        return f"let the model return what its last layer gives{through}, without what comes after it"
     role = "output" if where == "output" else "hidden"
     done = False
+    roles: dict[int, set[str]] = {}
+    for site in clues.sites:
+        roles.setdefault(int(site["place"]["line"]), set()).add(site["role"])
     for site in clues.sites:
         if site["role"] != role or (
             edit.values.get("from") not in (None, site["activation"]) and role == "hidden"
@@ -39,6 +46,9 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
             int(site["place"]["line"]),
             {site["activation"], site["function"].rstrip("_"), site["function"]},
         )
+        if len(roles[line]) > 1:  # one module serves layers and output: only this call of it is meant
+            done = _at_the_call(draft, site, new) or done
+            continue
         for call in draft.calls(names, line):
             done = _exchanged(draft, call, site["activation"], new) or done
     if done:
@@ -51,6 +61,15 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
     if old == new:
         return f"apply {new} once to the model's output, not twice"
     return f"put {new} in the place of {old} ({where})"
+
+
+def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
+    """Exchange one call of a module that has others, where its line says which it is."""
+    called, name = site.get("called"), str(site["path"]).rpartition(".")[2]
+    if called is None or called["file"] != site["place"]["file"]:
+        return False
+    found = list(draft.calls({name}, int(called["line"])))
+    return len(found) == 1 and _exchanged(draft, found[0], site["activation"], new)
 
 
 def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:

@@ -83,16 +83,18 @@ class Operation:
         if self.survey.closed or not self.models:
             return func(*args, **kwargs)
         inputs = tensors(args, kwargs)
-        key = None
+        key = called = None
         if name in ACTIVATIONS and inputs:
             module = self._calls[-1] if self._calls else None
             made = module.__dict__.get("_akeso_made") if module is not None else None
+            called = caller(3)
             key = Key(
-                self._paths.get(id(module), "?") if module is not None else OUTSIDE, name, made or caller(3)
+                self._paths.get(id(module), "?") if module is not None else OUTSIDE, name, made or called
             )
         result = func(*args, **kwargs)
+        outputs = tensors(result if isinstance(result, tuple) else (result,))
         try:
-            self.survey.follow(name, inputs, tensors(result if isinstance(result, tuple) else (result,)), key)
+            self.survey.follow(name, inputs, outputs, key, called)
         except Exception:  # the survey is a convenience; the script's run is not to suffer from it
             self.close_survey([])
         return result

@@ -37,6 +37,7 @@ class Site:
     activation: str
     weights: frozenset[int] = frozenset()
     role: str = "other"
+    called: Place | None = None  # where the key's place is the line that made the module
 
     def to_dict(self) -> dict[str, Any]:
         """The site as plain JSON values."""
@@ -47,6 +48,7 @@ class Site:
             "place": place,
             "activation": self.activation,
             "role": self.role,
+            "called": self.called.to_dict() if self.called else None,
         }
 
 
@@ -72,8 +74,15 @@ class Survey:
         self._consumed: set[int] = set()
         self._operations = 0
 
-    def follow(self, name: str, inputs: list[Tensor], outputs: list[Tensor], key: Key | None) -> None:
-        """Take in one operation; ``key`` names it where it is an activation."""
+    def follow(
+        self,
+        name: str,
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        key: Key | None,
+        called: Place | None = None,
+    ) -> None:
+        """Take in one operation; ``key`` names it where it is an activation, ``called`` is the line of its call."""
         if self._operations >= _LIMIT or not outputs or not inputs:
             return
         self._operations += 1
@@ -87,7 +96,7 @@ class Survey:
                 self._recurrent |= {i for i, site in enumerate(self.sites) if site.weights == weights} | {
                     index
                 }
-            self.sites.append(Site(key, ACTIVATIONS[name], weights))
+            self.sites.append(Site(key, ACTIVATIONS[name], weights, called=called))
             sites, above = frozenset({index}), above | ({weights} if weights else frozenset())
         elif name in WEIGHTED:
             leaves = [tensor for tensor in inputs if tensor.is_leaf and tensor.requires_grad]

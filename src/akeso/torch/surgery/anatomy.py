@@ -54,6 +54,7 @@ class Use:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     input_id: int = 0
+    output: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -203,7 +204,7 @@ class _Seer(TorchFunctionMode):
         if value is None or result is None:
             return
         name = self.names.get(id(module), "")
-        use = Use(name, module, self._next(), tuple(value.shape), tuple(result.shape))
+        use = Use(name, module, self._next(), tuple(value.shape), tuple(result.shape), output=result.detach())
         self.uses.append(use)
         self.layer_inputs.append((use, value))
         self.layer_outputs.append((use, result))

@@ -9,17 +9,22 @@ from typing import Any
 from torch import Tensor, nn
 
 from akeso.errors import Refused
+from akeso.remedies.edit import EVERYTHING
 from akeso.torch.surgery.activations import make
 from akeso.torch.surgery.anatomy import Anatomy, Site, Treated
 from akeso.torch.surgery.attachment import attach_back
+from akeso.torch.surgery.bypass import bypass
 from akeso.torch.surgery.rewiring import materialise, replace
 
 
 def substitute_activation(model: nn.Module, anatomy: Anatomy, where: str, new: str, old: str = "") -> str:
     """Put the activation ``new`` at the hidden sites, at the output, or at one site; say what was done.
 
-    ``old`` narrows the hidden sites to those of one kind.
+    ``old`` narrows the hidden sites to those of one kind; of the output "everything" means whatever comes after the
+    last layer, known as an activation or not.
     """
+    if where == "output" and old == EVERYTHING:
+        return bypass(model, anatomy, new)
     if where == "output":
         return _substitute_output(model, anatomy, new)
     if where in ("", "hidden"):
