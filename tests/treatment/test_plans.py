@@ -364,6 +364,27 @@ def test_what_was_only_suspected_is_run_past_where_its_cure_began_to_learn(
         assert outcome.before_whole
 
 
+def test_what_was_found_early_and_passed_by_itself_is_run_to_its_end() -> None:
+    """A cure that is far ahead at first proves nothing where nothing is wrong any more."""
+
+    class Passing(Suspected):
+        def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                    stop_on_error: bool = False) -> Attempt:  # fmt: skip
+            made = super().attempt(prescription, max_steps=max_steps)
+            early = made.steps <= 20
+            if prescription:
+                return replace(made, metric=0.8, curve=((made.steps, 0.8),))
+            value = 0.3 if made.steps < 100 else 0.9
+            return replace(
+                made, metric=value, curve=((made.steps, value),), diagnoses=made.diagnoses if early else ()
+            )
+
+    outcome = akeso.treat(Passing(0.8))
+    assert outcome.status == "healthy"
+    assert outcome.before == outcome.after == 0.9
+    assert outcome.before_whole
+
+
 def test_smaller_batches_cost_what_their_samples_cost() -> None:
     """Eight times as many steps over the same samples are one training, not eight."""
     recipe = sick(batch_size=200, epochs=6)

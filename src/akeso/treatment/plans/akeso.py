@@ -176,8 +176,10 @@ class AkesoPlan(Plan):
                 ledger.judge(current, f"rejected: {reason}")
                 return None
         before = self._given_a_chance(ledger, ledger.untreated or untreated, current)
-        enough = ledger.room >= ledger.planned - before.steps
-        if not before.whole and enough and not out_of_reach(before, current):
+        # What was found may have passed by itself meanwhile: then nothing is known against the untreated run.
+        hopeless = serious(before) and out_of_reach(before, current)
+        again = ledger.program.resumable or ledger.room >= ledger.planned
+        if not before.whole and not before.failed and not hopeless and again:
             before = ledger.attempt(Prescription())
         ahead = _ahead(current, before)
         kept = ledger.at_its_best(current) if falls_back(current) else current
@@ -198,7 +200,7 @@ class AkesoPlan(Plan):
         if step <= before.steps:
             return before
         steps = min(ledger.planned, round(PAST_TAKE_OFF * step))
-        if ledger.room < (steps - before.steps if ledger.program.resumable else steps):
+        if not ledger.program.resumable and ledger.room < steps:
             return before
         return ledger.attempt(Prescription(), max_steps=steps)
 
@@ -257,7 +259,8 @@ class AkesoPlan(Plan):
         if untreated.whole and falls_back(untreated, among=len(untreated.curve)):
             kept = ledger.at_its_best(untreated)
             return ledger.close(kept, "improved" if kept.prescription else "failed")
-        return ledger.close(untreated, "failed")
+        well = untreated.whole and not serious(untreated) and not learnt_nothing(untreated)
+        return ledger.close(untreated, "healthy" if well else "failed")
 
 
 def _ahead(current: Attempt, before: Attempt) -> bool:
