@@ -373,13 +373,13 @@ def test_what_was_found_early_and_passed_by_itself_is_run_to_its_end() -> None:
             made = super().attempt(prescription, max_steps=max_steps)
             early = made.steps <= 20
             if prescription:
-                return replace(made, metric=0.8, curve=((made.steps, 0.8),))
-            value = 0.3 if made.steps < 100 else 0.9
+                return made
+            value = 0.3 if made.steps < 90 else 0.9
             return replace(
                 made, metric=value, curve=((made.steps, value),), diagnoses=made.diagnoses if early else ()
             )
 
-    outcome = akeso.treat(Passing(0.8))
+    outcome = akeso.treat(Passing(0.8), budget=3.0)
     assert outcome.status == "healthy"
     assert outcome.before == outcome.after == 0.9
     assert outcome.before_whole

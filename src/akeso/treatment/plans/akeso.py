@@ -176,10 +176,7 @@ class AkesoPlan(Plan):
                 ledger.judge(current, f"rejected: {reason}")
                 return None
         before = self._given_a_chance(ledger, ledger.untreated or untreated, current)
-        # What was found may have passed by itself meanwhile: then nothing is known against the untreated run.
-        hopeless = serious(before) and out_of_reach(before, current)
-        again = ledger.program.resumable or ledger.room >= ledger.planned
-        if not before.whole and not before.failed and not hopeless and again:
+        if not before.whole and not before.failed and self._worth_its_end(ledger, before, current):
             before = ledger.attempt(Prescription())
         ahead = _ahead(current, before)
         kept = ledger.at_its_best(current) if falls_back(current) else current
@@ -188,6 +185,15 @@ class AkesoPlan(Plan):
             return kept
         ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
         return None
+
+    def _worth_its_end(self, ledger: Ledger, before: Attempt, current: Attempt) -> bool:
+        """Whether the untreated run has to be gone on with to its end before a cure is believed.
+
+        What was found may have passed by itself: then nothing is known against it. Its end is no part of the budget.
+        """
+        if not serious(before):
+            return ledger.program.resumable or ledger.room >= ledger.planned
+        return ledger.room >= ledger.planned - before.steps and not out_of_reach(before, current)
 
     def _given_a_chance(self, ledger: Ledger, before: Attempt, current: Attempt) -> Attempt:
         """The untreated run, gone on with past where the cure itself took off if it was ended before that.
@@ -200,7 +206,7 @@ class AkesoPlan(Plan):
         if step <= before.steps:
             return before
         steps = min(ledger.planned, round(PAST_TAKE_OFF * step))
-        if not ledger.program.resumable and ledger.room < steps:
+        if ledger.room < (steps - before.steps if ledger.program.resumable else steps):
             return before
         return ledger.attempt(Prescription(), max_steps=steps)
 
