@@ -54,7 +54,7 @@ class Use:
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     input_id: int = 0
-    output: Tensor | None = None
+    output: Tensor | None = None  # of a last layer alone
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class _Seer(TorchFunctionMode):
         if value is None or result is None:
             return
         name = self.names.get(id(module), "")
-        use = Use(name, module, self._next(), tuple(value.shape), tuple(result.shape), output=result.detach())
+        use = Use(name, module, self._next(), tuple(value.shape), tuple(result.shape))
         self.uses.append(use)
         self.layer_inputs.append((use, value))
         self.layer_outputs.append((use, result))
@@ -287,12 +287,11 @@ def _assign_roles(anatomy: Anatomy, seer: _Seer) -> None:
         # A power is an activation where it comes right after a layer and goes on to the next: norms have them too.
         if site.kind in POWERS.values() and not site.module and not (site.direct and _goes_on(result, seer)):
             site.role = "gate"
-    anatomy._last = [
-        use
-        for use, value in seer.layer_outputs
-        if isinstance(use.module, WEIGHTED)
-        and (value.grad_fn not in upstream if value.grad_fn is not None else use.order == last_order)
-    ]
+    for use, value in seer.layer_outputs:
+        ends = value.grad_fn not in upstream if value.grad_fn is not None else use.order == last_order
+        if isinstance(use.module, WEIGHTED) and ends:
+            use.output = value.detach()
+            anatomy._last.append(use)
 
 
 def _goes_on(result: Tensor, seer: _Seer) -> bool:
