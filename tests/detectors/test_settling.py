@@ -180,3 +180,22 @@ def test_a_small_model_under_a_hot_rate_must_have_lost_what_it_had_learnt(
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert ("learning-rate-too-high" in [one.problem for one in found]) is named
     assert not named or "went up again" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "loss", "named"),
+    [
+        ("Rprop", 3200, falling(1.0, 0.3, 40.0), True),
+        ("Rprop", 32, falling(1.0, 0.3, 40.0), False),  # whole gradients
+        ("Rprop", 3200, falling(1.0, 0.02, 12.0), False),  # it learns all the same
+        ("Adam", 3200, falling(1.0, 0.3, 40.0), False),
+    ],
+)
+def test_signs_of_batches_lead_rprop_astray(name: str, size: int, loss: Curve, named: bool) -> None:
+    facts = {**REGRESSION, "optimizers": [{"name": name, "lr": 0.01}], "dataset_size": size}
+    sketch = Sketch(
+        steps=600, loss=loss, baseline=1.0, accuracy=None, facts=facts, run={**TARGETS, "batch_size": 32.0}
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["oscillating-loss"] if named else [])
+    assert not named or "100 batches" in found[0].sentence

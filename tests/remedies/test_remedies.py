@@ -353,3 +353,11 @@ def test_a_warm_up_is_no_cure_for_a_rate_that_is_too_high_to_the_end() -> None:
     history = _history(optimizer="SGD", lr=2.0)
     assert any("warm-up" in [e.remedy for e in c.prescription] for c in candidates(history, [found]))
     assert not any("warm-up" in [e.remedy for e in c.prescription] for c in candidates(history, [hot]))
+
+
+def test_no_rate_makes_rprop_right_for_batches() -> None:
+    cures = [c.prescription for c in candidates(_history(optimizer="Rprop"), [_found("oscillating-loss")])]
+    assert cures[0][0].values == {"to": "Adam", "lr": 1e-3}
+    assert (
+        candidates(_history(), [_found("oscillating-loss")])[0].prescription[0].remedy == "set-learning-rate"
+    )

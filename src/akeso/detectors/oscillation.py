@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.settling import calm, flutter, jumps, restless, swapped_betas
+from akeso.detectors.settling import calm, flutter, jumps, restless, signs_of_batches, swapped_betas
 from akeso.detectors.standing import Standing, standing
 from akeso.detectors.steps import longest_update
 from akeso.diagnosis import Symptom
@@ -44,6 +44,7 @@ class OscillatingLoss(Detector):
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
         yield from self._swapped(history, stand)
+        yield from self._by_signs(history, stand)
         yield from self._unsettled(history, stand)
         yield from self._thrown_about(history, stand)
         yield from self._restless(history, stand)
@@ -100,6 +101,21 @@ class OscillatingLoss(Detector):
                 {"betas": [first, second], **stand.evidence()},
                 f"The betas of the optimizer look swapped: with ({first:g}, {second:g}) a step follows directions of "
                 "long ago, and the loss goes back and forth. Usual is (0.9, 0.999).",
+            )
+
+    def _by_signs(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether an optimizer for whole data sets is led astray by batches."""
+        batches = signs_of_batches(history, stand, self.remaining_if_long)
+        if batches:
+            yield Symptom(
+                self.name,
+                "warning",
+                0.8,
+                network.recent(history, 0.5).start,
+                "",
+                {"batches_per_pass": int(batches), **stand.evidence()},
+                f"Rprop goes by the signs of whole gradients, but gets those of {batches:.0f} batches in turn, which "
+                "differ by chance: the loss no longer falls. Adam or SGD are made for batches.",
             )
 
     def _unsettled(self, history: History, stand: Standing) -> Iterator[Symptom]:

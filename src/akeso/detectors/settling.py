@@ -156,6 +156,19 @@ def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | No
     return None
 
 
+def signs_of_batches(history: History, stand: Standing, remaining: float) -> float:
+    """Batches per pass under an optimizer that goes by the signs of whole gradients; 0 where that does no harm.
+
+    Rprop lengthens a step while the sign stays and shortens it where it turns: from one batch to the next it turns by
+    chance, so that steps shrink long before anything is learnt, or follow the noise.
+    """
+    names = [str(one.get("name")) for one in history.facts.get("optimizers") or ()]
+    length = pass_length(history)
+    if names != ["Rprop"] or length < 2 or stand.steps < _SEVERAL * length:
+        return 0.0
+    return 0.0 if stand.recent.falls or not stand.remaining_loss >= remaining else float(length)
+
+
 def jumps(values: Floats) -> tuple[float, float]:
     """How far a curve typically jumps from one value to the next, as a standard deviation; the same without its worst.
 

@@ -120,6 +120,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "oscillating-loss": (
         RobustLoss(),
+        SubstituteOptimizer(only=("rprop",)),
         OrdinaryOptions(),
         LowerRate(),
         SubstituteOptimizer(),

@@ -25,12 +25,20 @@ def use(name: str, lr: float, **options: Any) -> Edit:
 
 
 class SubstituteOptimizer(Remedy):
-    """Adam where it is not used yet, at its usual rate and above; SGD with momentum where it is."""
+    """Adam where it is not used yet, at its usual rate and above; SGD with momentum where it is.
+
+    With ``only`` where the optimizer is one of those that no rate makes right.
+    """
 
     name = "substitute-optimizer"
 
+    def __init__(self, only: tuple[str, ...] = ()) -> None:
+        self.only = only
+
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        if self.only and facts.optimizer not in self.only:
+            return
         if facts.optimizer in ("adam", "adamw", "nadam", "radam"):
             yield Prescription([*steady(facts), use("SGD", 0.01, momentum=0.9)])
             return
