@@ -326,6 +326,13 @@ def test_a_cure_that_fell_back_is_handed_back_as_it_was_at_its_best() -> None:
     assert akeso.treat(Fading(lambda cure, steps: 0.805 if steps <= 50 else 0.8)).prescription[-1] != KEEP
 
 
+def test_a_cure_that_is_no_better_even_at_its_best_is_told_once() -> None:
+    outcome = akeso.treat(Fading(lambda cure, steps: 0.52 if steps <= 50 else 0.4), budget=3.0)
+    tried = [tuple(edit for edit in one.attempt.prescription if edit != KEEP) for one in outcome.attempts]
+    assert len(set(tried)) == len(tried)
+    assert any("0.52 is not better than 0.5 beyond noise" in one.verdict for one in outcome.attempts)
+
+
 def test_where_nothing_helps_the_untreated_model_is_handed_back_at_its_best() -> None:
     class Untreatable(Fading):
         def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
@@ -335,6 +342,8 @@ def test_where_nothing_helps_the_untreated_model_is_handed_back_at_its_best() ->
 
     outcome = akeso.treat(Untreatable(lambda cure, steps: 0.4))
     assert outcome.status == "improved"
+    tried = [attempt.attempt.prescription for attempt in outcome.attempts]
+    assert len(set(tried)) == len(tried)
     assert outcome.prescription == (KEEP,)
     assert (outcome.before, outcome.after) == (0.5, 0.9)
 

@@ -183,7 +183,7 @@ class AkesoPlan(Plan):
         # The best of many evaluations is ahead by luck more often than the last one is.
         if ahead or (comparable(before, kept) and better(kept, before, among=len(kept.curve))):
             return kept
-        ledger.judge(current, f"rejected: {_shown(current)} is not better than {_shown(before)} beyond noise")
+        ledger.judge(kept, f"rejected: {_shown(kept)} is not better than {_shown(before)} beyond noise")
         return None
 
     def _worth_its_end(self, ledger: Ledger, before: Attempt, current: Attempt) -> bool:
