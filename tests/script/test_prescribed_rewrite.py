@@ -229,24 +229,15 @@ optimizer.step()
     ],
 )
 def test_a_module_that_layers_and_output_share_is_exchanged_at_the_call(tmp_path, where, to, new):
-    plain = perform(tmp_path, SHARED)
-    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
-    made = rewrite(
-        tmp_path / "train.py",
-        Prescription([edit("substitute-activation", where, from_="ReLU", to=to)]),
-        clues,
-    )
-    assert lines(made.diff, "+") == [new]
-    one_line = SHARED.replace("x = self.act(self.one(x))", "").replace(
-        "self.last(x)", "self.last(self.act(self.one(x)))"
-    )
-    plain = perform(tmp_path, one_line)
-    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
-    made = rewrite(
-        tmp_path / "train.py",
-        Prescription([edit("substitute-activation", where, from_="ReLU", to=to)]),
-        clues,
-    )
+    def changed(source):
+        plain = perform(tmp_path, source)
+        clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+        cure = Prescription([edit("substitute-activation", where, from_="ReLU", to=to)])
+        return rewrite(tmp_path / "train.py", cure, clues)
+
+    assert lines(changed(SHARED).diff, "+") == [new]
+    nested = SHARED.replace("x = self.act(self.one(x))", "")
+    made = changed(nested.replace("self.last(x)", "self.last(self.act(self.one(x)))"))
     assert not made.diff, "the line does not say which of its calls is meant"
     assert len(made.words) == 1
 
