@@ -26,7 +26,8 @@ class Noisy(Dataset[Any]):
 
 
 def main(folder: str, kill_at: int) -> None:
-    run = Run(folder, seed=3, snapshot_every=5, budget=1.0)  # every step recorded, however slow the machine
+    # Every step recorded and no snapshot dropped, however slow the machine and its disk.
+    run = Run(folder, seed=3, snapshot_every=5, keep=40, budget=1.0)
     model = torch.nn.Sequential(
         torch.nn.Linear(6, 16), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(16, 3)
     )
