@@ -9,7 +9,7 @@ from akeso.detectors.steps import falls_at_end
 from akeso.detectors.testing import Curve, Sketch
 from akeso.diagnosis import Diagnosis
 from akeso.examination import examine
-from akeso.history import History
+from akeso.history import History, Layer
 
 STEPS, EARLY = 600, 60
 
@@ -135,3 +135,31 @@ def test_a_run_may_end_while_it_learns_ever_faster(gets: float, accuracy: float,
     )
     said = [one.sentence for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert any("ends too early" in sentence for sentence in said) == named
+
+
+@pytest.mark.parametrize(
+    ("layers", "norm", "accuracy", "falls", "named"),
+    [(12, False, 0.45, 1.0, True), (12, True, 0.45, 1.0, False), (5, False, 0.45, 1.0, False),
+     (12, False, 0.9, 1.0, False), (12, False, 0.45, 8.0, False)],
+)  # fmt: skip
+def test_a_deep_stack_without_norms_that_is_far_from_done_learns_too_slowly(
+    layers: int, norm: bool, accuracy: float, falls: float, named: bool
+) -> None:
+    def loss(share: np.ndarray) -> np.ndarray:
+        return 1.1 + 1.2 * (np.exp(-falls * share) - np.exp(-falls)) / (1 - np.exp(-falls))
+
+    sketch = Sketch(
+        layers=layers,
+        loss=loss,
+        validation=loss,
+        accuracy=lambda share: 0.1 + (accuracy - 0.1) * share,
+        update=lambda index: 0.01,
+        run={"batch_size": 32.0},
+        facts={"dataset_size": 700},
+        evaluations=20,
+    )
+    history = sketch.history()
+    if norm:
+        history.layers.append(Layer("norm", "BatchNorm1d", 99, role="norm"))
+    said = [one.sentence for one in examine(history).diagnoses if one.severity != "info"]
+    assert any("12 layers without a norm" in sentence for sentence in said) == named

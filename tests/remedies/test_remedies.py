@@ -56,8 +56,11 @@ def test_squashing_activations_are_replaced_with_fitting_weights() -> None:
 def test_shortcuts_come_with_norms_and_first_in_very_deep_stacks() -> None:
     history = _history(activations={"1": "ReLU"})
     history.layers = history.layers * 2
-    first = _remedies(history, "vanishing-gradient")[0]
-    assert first == ["insert-normalisation", "add-residual", "reinitialise"]
+    for problem in ("vanishing-gradient", "slow-convergence"):
+        first = _remedies(history, problem)[0]
+        assert first == ["insert-normalisation", "add-residual", "reinitialise"]
+    history.layers.append(Layer("norm", "BatchNorm1d", 9))
+    assert _remedies(history, "slow-convergence")[0] == ["add-residual", "reinitialise"]
 
 
 def test_layer_normalisation_where_batches_are_small_or_models_recurrent() -> None:

@@ -77,6 +77,16 @@ def unbent(history: History) -> bool:
     return plain and seen and len(weights(history)) > 1 and not history.facts.get("activations")
 
 
+def plain_depth(history: History) -> int:
+    """How many layers are stacked with no norm anywhere to keep the signal's size; 0 where there is one.
+
+    Shortcuts cannot be seen from here; models deep enough to need them nearly always have norms as well.
+    """
+    if any(layer.role == "norm" or "Norm" in layer.kind for layer in history.layers):
+        return 0
+    return len(weights(history))
+
+
 def _is_matrix(parameter: Parameter) -> bool:
     return len(parameter.shape) >= 2 and min(parameter.shape) >= 1
 

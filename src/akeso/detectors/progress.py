@@ -34,6 +34,10 @@ class SlowConvergence(Detector):
     travel: float = 0.5
     ever_more: float = 1.5
     wrong_answers: float = 0.5
+    deep: int = 10
+    remaining_if_deep: float = 0.3
+    remaining_in_validation_if_deep: float = 0.4
+    wrong_answers_if_deep: float = 0.35
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -131,6 +135,8 @@ class SlowConvergence(Detector):
             return False
         if self._passes(history) < self.passes:
             return False
+        if self._laboured(history, stand):
+            return True
         if not float(held_out[-1]) >= self.remaining_in_validation * stand.baseline:
             return False
         if not stand.remaining_loss >= self.remaining_at_end:
@@ -146,10 +152,26 @@ class SlowConvergence(Detector):
         learnt = [np.minimum(values, stand.baseline) for values in (held_out, trained)]
         return all(self._straight(values, self.ever_more) for values in learnt)
 
+    def _laboured(self, history: History, stand: Standing) -> bool:
+        """Whether a deep stack without norms is far from done at a steady pace: depth alone makes it learn slowly."""
+        if network.plain_depth(history) < self.deep or not stand.recent.falls:
+            return False
+        held_out, trained = validation_loss(history).values, history.series("loss").finite().values
+        # Without answers that are right or wrong, the loss has to say it all.
+        wrong = stand.remaining_error if math.isfinite(stand.remaining_error) else stand.remaining_loss - 0.15
+        return (
+            stand.remaining_loss >= self.remaining_if_deep
+            and wrong >= self.wrong_answers_if_deep
+            and float(held_out[-1]) >= self.remaining_in_validation_if_deep * stand.baseline
+            and self._straight(np.minimum(held_out, stand.baseline))
+            and self._straight(trained)
+        )
+
     def _too_early(self, history: History, stand: Standing) -> Symptom:
         held_out = validation_loss(history).values
         left = float(held_out[-1]) / stand.baseline if len(held_out) else stand.remaining_loss
         start, _ = network.extent(history)
+        layers = network.plain_depth(history)
         return Symptom(
             self.name,
             "warning",
@@ -163,7 +185,8 @@ class SlowConvergence(Detector):
                 **stand.evidence(),
             },
             f"Training ends too early: after {'only ' if stand.steps < self.min_steps else ''}{stand.steps} steps "
-            f"{left:.0%} of a constant prediction's loss is left, and it still fell as fast as ever.",
+            f"{left:.0%} of a constant prediction's loss is left, and it still fell as fast as ever."
+            + (f" {layers} layers without a norm learn slowly." if layers >= self.deep else ""),
         )
 
     def _passes(self, history: History) -> float:

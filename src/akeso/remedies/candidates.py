@@ -132,6 +132,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "slow-convergence": (
         LoosenClipping(),
         OrdinaryOptions(),
+        AddResidual(VERY_DEEP),
         SmallerBatches(few=True),
         HoldRate(),
         RaiseRate(),
@@ -146,6 +147,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         RaiseLow(0),
         RaiseLow(1),
         Reinitialise(),
+        AddResidual(VERY_DEEP),
         SubstituteOptimizer(),
         InsertNormalisation(),
         EitherRate(),

@@ -36,5 +36,6 @@ class AddResidual(Remedy):
         squashing = facts.activation in SQUASHING or facts.activation in GROWING
         first = [substitute(facts.activation, "ReLU")] if squashing else []
         last = [Edit("add-residual", "hidden"), reinitialise("auto")]
-        yield Prescription([*first, normalise(facts), *last])
-        yield Prescription([*first, *last])
+        doses = [Prescription([*first, normalise(facts), *last]), Prescription([*first, *last])]
+        # Norms that are there already need no others beside them.
+        yield from reversed(doses) if facts.normalised else doses
