@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from akeso.detectors.progress import SlowConvergence
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
@@ -205,3 +206,22 @@ def test_swings_far_above_start_and_constant_are_no_accident_of_small_batches() 
     )
     assert first(wild) == "oscillating-loss"
     assert first(replace(wild, loss=falling(2.3, 0.8))) is None
+
+
+def _slow(sketch: Sketch) -> bool:
+    return bool(list(SlowConvergence().detect(sketch.history())))
+
+
+def test_coming_down_to_a_constant_prediction_is_no_progress_yet() -> None:
+    def above(share: np.ndarray) -> np.ndarray:
+        return 2.31 + 0.4 * np.exp(-8 * share)
+
+    stuck = Sketch(**{**CHANCE, "loss": flat(2.32)}, validation=above, evaluations=20)
+    assert _slow(stuck)
+    assert not _slow(replace(stuck, validation=lambda share: 2.3 - 0.1 * share, update=lambda i: 0.01))
+
+
+def test_values_worse_than_a_constant_in_validation_are_no_weak_prediction() -> None:
+    weak = Sketch(**values(1.03, 1.0, output_sample_std=0.5), validation=flat(1.1), evaluations=20)
+    assert not _slow(weak)
+    assert _slow(replace(weak, validation=flat(2.0)))

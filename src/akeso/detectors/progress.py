@@ -34,6 +34,7 @@ class SlowConvergence(Detector):
     travel: float = 0.5
     ever_more: float = 1.5
     wrong_answers: float = 0.5
+    lost: float = 1.25
     deep: int = 10
     remaining_if_deep: float = 0.3
     remaining_in_validation_if_deep: float = 0.4
@@ -59,14 +60,15 @@ class SlowConvergence(Detector):
         if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
             return
         held_out = validation_loss(history).values
-        validated = curves.trend(held_out, 20)
+        # Coming down to where a constant prediction stands is no progress yet.
+        below = curves.trend(np.minimum(held_out, stand.baseline), 20)
         stuck = stand.remaining >= 0.97 and not (
-            stand.recent.falls or stand.beats_constant or validated.falls or self._weak(history, stand)
+            stand.recent.falls or stand.beats_constant or below.falls or self._weak(history, stand)
         )
         trained = history.series("loss").finite().values
         # Batches are noisy and a validation set is the same every time: it shows a slow fall more clearly.
         creeping = (stand.recent.falls and self._straight(trained)) or (
-            validated.falls and self._straight(held_out)
+            curves.trend(held_out, 20).falls and self._straight(held_out)
         )
         creeping = creeping and way < self.travel
         if not stuck and not creeping:
@@ -199,6 +201,8 @@ class SlowConvergence(Detector):
     def _weak(self, history: History, stand: Standing) -> bool:
         """Whether values are predicted with some variation: there may be no more to learn than that."""
         if history.facts.get("task") != "regression" or stand.remaining >= 1.1:
+            return False
+        if curves.median(curves.tail(validation_loss(history).values, 0.3, 3)) > self.lost * stand.baseline:
             return False
         said = curves.median(curves.tail(history.series("output_sample_std").finite().values, 0.3, 3))
         wanted = curves.median(history.series("target_std").finite().values)
