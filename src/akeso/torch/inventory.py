@@ -27,16 +27,18 @@ def bare(names: Names, optimizers: Iterable[torch.optim.Optimizer]) -> list[tupl
     return [(names.parameter(tensor), tensor) for tensor in given if tensor.requires_grad and tensor.numel()]
 
 
-def initial_items(names: Names, tensors: Iterable[tuple[str, torch.Tensor]] = ()) -> Items:
-    """Norm and mean of every parameter, to be sent before the first step changes them."""
-    known = [*names.parameters(), *tensors]
-    named = [(name, parameter.detach()) for name, parameter in known if parameter.numel()]
-    if not named:
+def initial_items(parameters: Iterable[torch.Tensor]) -> Items:
+    """Norm and mean of parameters, to be sent before the first step changes them.
+
+    They are told apart by what they are and not by their names, which change as more of a model is seen.
+    """
+    found = [(str(id(parameter)), parameter.detach()) for parameter in parameters if parameter.numel()]
+    if not found:
         return []
-    norms = torch._foreach_norm([tensor for _, tensor in named])
+    norms = torch._foreach_norm([tensor for _, tensor in found])
     items: Items = []
-    for (name, tensor), norm in zip(named, norms, strict=True):
-        items += [(("norm", name), norm.float()), (("mean", name), tensor.float().mean())]
+    for (which, tensor), norm in zip(found, norms, strict=True):
+        items += [(("norm", which), norm.float()), (("mean", which), tensor.float().mean())]
     return items
 
 
@@ -82,8 +84,9 @@ def module_order(name: str, index: int, first_use: Mapping[str, int]) -> float:
 
 
 def _parameter(name: str, parameter: torch.Tensor, optimized: bool, initial: Delivery) -> Parameter:
-    mean = float(initial.get(("mean", name), 0.0))
-    norm = float(initial.get(("norm", name), 0.0))
+    which = str(id(parameter))
+    mean = float(initial.get(("mean", which), 0.0))
+    norm = float(initial.get(("norm", which), 0.0))
     variance = norm * norm / max(parameter.numel(), 1) - mean * mean
     return Parameter(
         name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
 from akeso.history import BARE
@@ -35,6 +37,7 @@ class Members:
         self.indices: dict[int, int] = {}
         self._facts: list[dict[str, object]] = []
         self._initial: Delivery = {}
+        self._weighed: dict[int, weakref.ref[torch.Tensor]] = {}
         self._listed = -1
         self.optimized: set[int] = set()  # ids of the parameters that some optimizer has
 
@@ -59,20 +62,21 @@ class Members:
         self._record.fact("optimizers", list(self._facts))
         return index
 
-    def take(self, step: int) -> bool:
-        """List what is new, before its first step where possible; ``True`` where something was."""
+    def take(self, *, closure: bool) -> bool:
+        """List what is new, before its first step where possible; ``True`` where something was.
+
+        Where the step calls a ``closure``, the model may run in there for the first time: until then all that can
+        be had of it are its weights.
+        """
         count = len(self._names.labels) + len(self.indices)
         if self._listed == count:
             return False
+        given = [p for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]]
+        self.optimized = {id(parameter) for parameter in given}
+        self._weigh([*(parameter for _, parameter in self._names.parameters()), *given])
+        if closure and not self._names.labels:
+            return False
         self._listed = count
-        self.optimized = {
-            id(p) for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]
-        }
-        if step == 0 or not self._initial:
-            with quiet():
-                tensors = inventory.bare(self._names, self._keep)
-                self._mailbox.post(inventory.initial_items(self._names, tensors), self._initial.update)
-                self._mailbox.collect(wait=True)
         self.list_layers()
         for root in self._names.roots:
             first = next(root.parameters(), None)
@@ -82,6 +86,19 @@ class Members:
         self._record.fact("models", self._names.labels)
         self._record.fact("autocast", torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
         return True
+
+    def _weigh(self, parameters: list[torch.Tensor]) -> None:
+        """Read the weights of parameters that were not met before."""
+        new = {}
+        for parameter in parameters:
+            known = self._weighed.get(id(parameter))
+            if known is None or known() is not parameter:
+                new[id(parameter)] = parameter
+        self._weighed.update({which: weakref.ref(parameter) for which, parameter in new.items()})
+        if new:
+            with quiet():
+                self._mailbox.post(inventory.initial_items(new.values()), self._initial.update)
+                self._mailbox.collect(wait=True)
 
     @property
     def compiled(self) -> bool:

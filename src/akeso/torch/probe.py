@@ -184,7 +184,7 @@ class Probe(Listener):
         if index in self._stepped:
             self._advance()
         self._loose.before_step(index)
-        if self._members.take(self.step):
+        if self._members.take(closure=closure):
             self._loose.optimized = self._members.optimized
             if self._members.compiled:
                 self._forbid()

@@ -1,0 +1,69 @@
+"""Who takes part in a training, and what their weights were before it."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from akeso.history import BARE
+from akeso.torch.watching import watch_everything
+
+
+def _net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def _close(left: float, right: float) -> bool:
+    return abs(left - right) < 1e-3
+
+
+def test_a_model_that_first_runs_inside_the_step_is_known_by_its_layers_and_first_weights() -> None:
+    model = _net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    spread = model[0].weight.std(unbiased=False).item()
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 4)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    with watch_everything() as watch:
+        for _ in range(20):
+            optimizer.step(closure)
+    layers = watch.history.layers
+    assert [layer.name for layer in layers] == ["0", "1", "2"]
+    assert BARE not in {layer.kind for layer in layers}
+    assert _close(layers[0].parameters[0].init_std, spread)
+
+
+def test_weights_of_a_model_that_comes_later_are_read_in_its_first_steps() -> None:
+    with watch_everything() as watch:
+        for _ in range(2):
+            model = _net()
+            spread = model[2].weight.std(unbiased=False).item()
+            optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+            for _ in range(10):
+                optimizer.zero_grad()
+                model(torch.randn(8, 4)).pow(2).mean().backward()
+                optimizer.step()
+    read = [p.init_std for layer in watch.history.layers for p in layer.parameters if p.shape == (1, 16)]
+    assert any(_close(value, spread) for value in read)
+    assert all(value > 0 for value in read)
+
+
+def test_tensors_alone_are_layers_also_where_a_closure_uses_them() -> None:
+    weight = torch.randn(4, 1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (torch.randn(8, 4) @ weight).pow(2).mean()
+        loss.backward()
+        return loss
+
+    with watch_everything() as watch:
+        for _ in range(20):
+            optimizer.step(closure)
+    assert [layer.kind for layer in watch.history.layers] == [BARE]
+    assert watch.history.layers[0].parameters[0].init_std > 0
