@@ -300,6 +300,22 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
 
 
+class Forgetful(Resumable):
+    """One that has lost its paused attempts: going on with one costs all of its steps again."""
+
+    def attempt(self, prescription: Prescription, **options: Any) -> Attempt:
+        made = super().attempt(prescription, **options)
+        return replace(made, spent=made.steps)
+
+
+def test_the_best_cure_is_run_to_its_end_also_where_going_on_cost_more_than_was_kept_for_it() -> None:
+    outcome = akeso.treat(Forgetful(lambda cure, steps: 0.9 if cure.of("reinitialise") else 0.5))
+    assert outcome.status == "repaired"
+    assert outcome.after == 0.9
+    assert outcome.best is not None
+    assert outcome.best.whole
+
+
 class Fading(Resumable):
     """One whose attempts end below where they were, and still have the weights of then."""
 

@@ -76,7 +76,7 @@ class AkesoPlan(Plan):
         for position, contestant in enumerate(ranked):
             if best is not None and ledger.room < _rest(ledger, contestant.steps):
                 continue
-            winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :])
+            winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :], first=position == 0)
             if winner is not None and (best is None or better(winner, best)):
                 best = winner
             if best is not None and not in_doubt(best):
@@ -156,13 +156,18 @@ class AkesoPlan(Plan):
         return further + ranked[2:]
 
     def _prove(
-        self, ledger: Ledger, untreated: Attempt, contestant: Attempt, rivals: list[Attempt]
+        self, ledger: Ledger, untreated: Attempt, contestant: Attempt, rivals: list[Attempt], *, first: bool
     ) -> Attempt | None:
-        """Train a contestant to the end, treat what it uncovers, and hold it against the untreated run."""
+        """Train a contestant to the end, treat what it uncovers, and hold it against the untreated run.
+
+        The budget was kept for the ``first``; where paused trainings were lost and had to be run again, it goes on all
+        the same, for otherwise all that was spent would have been for nothing.
+        """
         current = self._combine(ledger, untreated, contestant)
         for share in (SECOND_RUNG, 0.5, 1.0) if ledger.program.resumable else (1.0,):
             steps = None if share == 1.0 else max(current.steps, round(share * ledger.planned))
-            if ledger.room < _rest(ledger, current.steps):
+            owed = first and ledger.program.resumable
+            if ledger.room < _rest(ledger, current.steps) and not owed:
                 ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
             current = self._gone_on(ledger, untreated, current, [contestant, *rivals], steps)
