@@ -300,6 +300,9 @@ def test_the_output_gets_what_a_loss_is_made_for() -> None:
     classes = {"loss": "nll_loss", "loss_args": {"by_hand": True}, "target_kind": "indices"}
     assert _first_dose(**classes, output_activation="relu")[0]["to"] == "Softmax"
     assert _first_dose(loss="nll_loss", target_kind="indices")[0]["to"] == "cross_entropy"
+    # The right function found wrong is one over the wrong axis.
+    again = _first_dose(loss="nll_loss", target_kind="indices", output_activation="log_softmax")
+    assert again == [{"from": "LogSoftmax", "to": "LogSoftmax", "in": "model", "where": "output"}]
 
 
 def test_of_two_functions_in_a_row_one_is_taken_away() -> None:

@@ -68,6 +68,8 @@ def test_hidden_activations_are_exchanged_and_the_output_left(change):
 def test_an_output_function_is_taken_off(change):
     made = change(edit("substitute-activation", "output", from_="Softmax", to="none"))
     assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.Identity(),"]
+    made = change(edit("substitute-activation", "output", from_="Softmax", to="LogSoftmax"))
+    assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.LogSoftmax(dim=-1),"]
 
 
 def test_optimizer_and_rate(change):
@@ -136,6 +138,9 @@ def test_functions_and_methods(tmp_path):
     output = edit("substitute-activation", "output", from_="Softmax", to="none")
     made = rewrite(tmp_path / "train.py", Prescription([hidden, output]), clues)
     assert lines(made.diff, "+") == ["x = F.relu(self.a(x))", "x = F.relu(self.b(x))", "return self.c(x)"]
+    right = edit("substitute-activation", "output", from_="Softmax", to="Softmax")
+    made = rewrite(tmp_path / "train.py", Prescription([right]), clues)
+    assert lines(made.diff, "+") == ["return F.softmax(self.c(x), dim=-1)"]
 
 
 def test_a_file_that_cannot_be_read_gives_words(tmp_path):

@@ -152,6 +152,10 @@ class LossAndOutput(Remedy):
             facts.loss == "nll_loss" and facts.loss_by_hand and facts.output not in ("softmax", "unknown", "")
         ):
             wanted = "Softmax"  # the loss takes the logarithm itself
+        elif self.output and facts.loss == "nll_loss" and facts.output == "logsoftmax":
+            # The right function that is found wrong goes over the wrong axis, in the program's answers as well.
+            values = {"from": "LogSoftmax", "to": "LogSoftmax", "in": "model"}
+            yield Prescription([Edit("substitute-activation", "output", values)])
         if wanted:
             known = _CLASSES.get(facts.output, facts.output)
             yield Prescription([Edit("substitute-activation", "output", {"from": known, "to": wanted})])

@@ -17,6 +17,7 @@ _FUNCTION = {
     "Tanh": "tanh", "Sigmoid": "sigmoid", "CELU": "celu", "Mish": "mish", "Softplus": "softplus",
     "Softmax": "softmax", "LogSoftmax": "log_softmax",
 }  # fmt: skip
+_OVER_CLASSES = frozenset({"Softmax", "LogSoftmax"})
 _MODES = (
     "; call model.eval() before each evaluation and model.train() after it: batch normalisation needs to know"
 )
@@ -73,10 +74,10 @@ def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
 
 
 def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
-    nothing = new in ("none", "Identity")
+    nothing, axis = new in ("none", "Identity"), "dim=-1" if new in _OVER_CLASSES else ""
     if name_of(call) == old:  # a module is made
         prefix = f"{draft.alias('torch.nn')}."
-        draft.replace(call, f"{prefix}Identity()" if nothing else f"{prefix}{new}()")
+        draft.replace(call, f"{prefix}Identity()" if nothing else f"{prefix}{new}({axis})")
         return True
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     modules = {draft.alias("torch"), draft.alias("torch.nn.functional"), "torch", "F", "nn.functional"}
@@ -89,7 +90,8 @@ def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
         return True
     if new not in _FUNCTION:
         return False
-    draft.replace(call, f"{draft.alias('torch.nn.functional')}.{_FUNCTION[new]}({draft.text(entering)})")
+    given = ", ".join(filter(None, (draft.text(entering), axis)))
+    draft.replace(call, f"{draft.alias('torch.nn.functional')}.{_FUNCTION[new]}({given})")
     return True
 
 
