@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
@@ -83,3 +84,15 @@ def test_recurrent_weights_that_start_near_zero_forget() -> None:
     assert judged(0.07, "RNN", 1.5) is None
     assert judged(0.01, "LSTM", 1.5) is None  # its gates remember
     assert judged(0.01, "RNN", 0.3) is None
+
+
+def test_where_no_weight_gets_any_gradient_dead_layers_need_no_loss_to_be_judged_by() -> None:
+    dead: dict[str, Any] = {
+        "dead": lambda i: 1.0,
+        "zero": lambda i: 1.0,
+        "baseline": math.nan,
+        "accuracy": None,
+    }
+    stopped = Sketch(**dead, gradient=lambda i: 0.0, loss=falling(0.3, -0.03), facts={"loss": "custom"})
+    assert first(stopped) == "dying-relu"
+    assert first(replace(stopped, gradient=lambda i: 0.05)) != "dying-relu"

@@ -39,6 +39,14 @@ def test_outliers_that_nothing_suffers_from_are_not_spoken_of() -> None:
     assert not _found(falling(1.0, 0.03, 8.0), 1.0, run)
 
 
+def test_what_flattens_a_feature_in_most_batches_harms_a_training_that_learns_from_the_others() -> None:
+    run = {"input_min": -7.2, "input_max": 0.3, "input_outlier": 300.0, "input_feature_outlier": 2e3}
+    learns = falling(1.0, 0.2, 8.0)
+    assert [one.problem for one in _found(learns, 1.0, run)] == ["abnormal-data"]
+    now_and_then = {**run, "input_feature_outlier": lambda s: np.where(s < 0.01, 2e3, 50.0)}
+    assert not _found(learns, 1.0, now_and_then)
+
+
 def _in_units_of_grams(share: np.ndarray) -> np.ndarray:
     """One batch in three holds a target a thousand times too large."""
     return np.where(np.round(share * 299) % 3 == 0, 2300.0, 3.0)

@@ -37,6 +37,9 @@ def test_where_nothing_moves_any_more_a_high_loss_is_enough_whatever_the_accurac
 def test_a_loss_with_the_wrong_sign_is_no_good_loss():
     sketch = Sketch(loss=falling(-2.3, -90.0), baseline=math.nan, accuracy=flat(0.02))
     assert first(sketch) == "improper-loss"
+    # What becomes negative on the way has other terms beside it.
+    mixed = Sketch(loss=falling(0.5, -0.02), baseline=0.27, accuracy=None, facts=REGRESSION)
+    assert first(mixed) != "improper-loss"
 
 
 def test_weights_that_rest_are_the_fault_of_the_rate_only_where_it_is_gone() -> None:

@@ -15,6 +15,9 @@ from akeso.detectors.standing import standing
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
+#: Looks in a row that must say the same before it counts.
+_LOOKS = 3
+
 
 def _levels(
     history: History, signal: str, sites: list[str], window: network.Window
@@ -36,7 +39,7 @@ class DyingRelu(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or not stand.suffers(self.remaining):
+        if stand.steps < self.min_steps or not (stand.suffers(self.remaining) or _stopped(history)):
             return
         window = network.recent(history, 0.2, 10)
         sites = network.sites(history, "act_dead", "relu", "threshold")
@@ -93,6 +96,16 @@ class DyingRelu(Detector):
         """Whether the last looks found nothing but zeros: units that were alive in earlier ones are dead now."""
         seen = history.series("act_zero", site).finite().values[-2:]
         return len(seen) == 2 and bool((seen >= 1.0 - 1e-9).all())
+
+
+def _stopped(history: History) -> bool:
+    """Whether no weight gets any gradient: nothing can be learnt, whatever the loss is and wherever it stands."""
+    window = network.recent(history, 0.5)
+    readings = [
+        window.of(history.series("grad_l2", weight.name).finite()).values
+        for weight in network.weights(history)
+    ]
+    return bool(readings) and all(len(values) >= _LOOKS and not values.any() for values in readings)
 
 
 @dataclass(frozen=True)

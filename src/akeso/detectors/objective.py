@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import numpy as np
+
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.measures import directions_alone
@@ -62,10 +64,14 @@ class ImproperLoss(Detector):
         )
 
     def _sign(self, history: History, known: Fit, stand: Standing) -> Finding | None:
-        """A loss that cannot be negative by itself is, and what it measures does not get better."""
+        """A loss that cannot be negative by itself is from the start, and what it measures does not get better."""
         alone = not isinstance(history.facts.get("loss_terms"), int)
         never = known.loss in VALUE_LOSSES | _BINARY_LOSSES | {"cross_entropy"}
-        if not alone or not never or not stand.last < 0 or stand.remaining_error < 0.9:
+        # What becomes negative on the way has other terms beside it, an entropy or what an action was worth.
+        always = (
+            stand.last < 0 and float(np.max(history.series("loss").finite().values[:5], initial=-1.0)) < 0
+        )
+        if not alone or not never or not always or stand.remaining_error < 0.9:
             return None
         return (
             f"`{known.loss}` is minimised with the wrong sign: the worse the answers, the lower.",

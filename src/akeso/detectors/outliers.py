@@ -66,7 +66,10 @@ def _in_features(history: History, limit: float) -> Iterator[Finding]:
         yield (
             f"there are values {off:.2g} interquartile ranges off within their own feature, which leave the others "
             "hardly any differences (codes for missing values?)",
-            {"input_feature_outlier": curves.rounded(off)},
+            {
+                "input_feature_outlier": curves.rounded(off),
+                "batches_with_far_values": round(len(beyond) / len(far), 3),
+            },
             off / limit,
         )
 
