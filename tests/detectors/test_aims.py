@@ -11,7 +11,7 @@ import pytest
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
-from tests.detectors.sketches import first
+from tests.detectors.sketches import REGRESSION, first
 
 
 def test_one_output_unit_and_rare_positives_collapse_into_imbalance():
@@ -133,3 +133,21 @@ def test_squared_errors_on_one_hot_rows_that_still_fall_when_the_run_is_over() -
     )
     assert first(slow) == "improper-loss"
     assert first(replace(slow, loss=falling(0.11, 0.02, 3.0), accuracy=lambda s: 0.1 + 0.8 * s)) is None
+
+
+def test_the_median_of_counts_that_are_mostly_zero_is_no_answer() -> None:
+    counts = {
+        "target_min": 0.0,
+        "target_max": 4.0,
+        "target_mean": 0.35,
+        "target_std": 0.7,
+        "output_mean": 0.002,
+    }
+    answers = {**counts, "output_sample_std": 0.001, "output_std": 0.001}
+    facts = {**REGRESSION, "loss": "l1_loss"}
+    collapsed = Sketch(loss=flat(0.35), baseline=0.34, accuracy=None, facts=facts, run=answers)
+    assert first(collapsed) == "improper-loss"
+    # It answers with values of its own; the loss asks for the mean; the targets lie around their middle.
+    assert first(replace(collapsed, run={**answers, "output_sample_std": 0.3})) != "improper-loss"
+    assert first(replace(collapsed, facts=REGRESSION)) != "improper-loss"
+    assert first(replace(collapsed, run={**answers, "target_mean": 2.0})) != "improper-loss"

@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
 from akeso.history import Event
-from tests.detectors.sketches import LEARNS, first
+from tests.detectors.sketches import LEARNS, first, values
 
 
 def test_a_layer_that_is_never_used_is_no_problem_but_one_cut_off_is():
@@ -96,3 +97,13 @@ def test_where_no_weight_gets_any_gradient_dead_layers_need_no_loss_to_be_judged
     stopped = Sketch(**dead, gradient=lambda i: 0.0, loss=falling(0.3, -0.03), facts={"loss": "custom"})
     assert first(stopped) == "dying-relu"
     assert first(replace(stopped, gradient=lambda i: 0.05)) != "dying-relu"
+
+
+def test_a_loss_that_comes_down_while_every_answer_is_the_same_promises_nothing() -> None:
+    dead: dict[str, Any] = {**values(0.0, 33.0), "loss": falling(135.0, 1.0, 6.0), "steps": 400}
+    still = Sketch(**dead, dead=lambda i: 1.0, zero=lambda i: 1.0)
+    assert standing(replace(still, run={**still.run, "output_sample_std": 0.0}).history()).uniform
+    assert not standing(replace(still, run={**still.run, "output_sample_std": 0.2}).history()).uniform
+    half = [replace(still, run={**still.run, "output_sample_std": value}) for value in (0.0, 0.2)]
+    parts = [sketch.history().until(100) for sketch in half]
+    assert [standing(part).suffers(0.8) for part in parts] == [True, False]

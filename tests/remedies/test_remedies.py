@@ -305,6 +305,14 @@ def test_the_output_gets_what_a_loss_is_made_for() -> None:
     assert again == [{"from": "LogSoftmax", "to": "LogSoftmax", "in": "model", "where": "output"}]
 
 
+def test_a_loss_of_values_is_exchanged_alone_before_the_output_is_touched() -> None:
+    facts = {"task": "regression", "classes": 1, "target_kind": "values", "loss": "l1_loss"}
+    history = _history(**facts, output_activation="exp")
+    doses = [c.prescription for c in candidates(history, [_found("improper-loss")])]
+    assert [edit.values for edit in doses[0]] == [{"from": "l1_loss", "to": "mse_loss"}]
+    assert [edit.remedy for edit in doses[1]] == ["substitute-activation", "substitute-loss"]
+
+
 def test_of_two_functions_in_a_row_one_is_taken_away() -> None:
     facts = {"task": "binary", "classes": 1, "target_kind": "binary", "loss": "binary_cross_entropy"}
     history = _history(**facts, output_activation="sigmoid", output_activation_of="sigmoid")

@@ -60,3 +60,21 @@ def test_tensors_beside_a_module_are_not_taken_for_its_layers() -> None:
             F.mse_loss(model(torch.randn(8, 3)) @ extra, torch.zeros(8, 3)).backward()
             optimizer.step()
     assert all(layer.kind == "Linear" for layer in watch.history.layers)
+
+
+@pytest.mark.parametrize(("axis", "found"), [(0, ["improper-output-activation"]), (1, []), (-1, [])])
+def test_the_axis_of_a_softmax_is_read_from_the_graph(axis: int, found: list[str]) -> None:
+    torch.manual_seed(0)
+    weight = torch.zeros(8, 4, requires_grad=True)
+    optimizer = torch.optim.Adam([weight], lr=0.02)
+    x = torch.randn(512, 8)
+    y = x[:, :4].argmax(1)
+    with watch_everything() as watch:
+        for step in range(150):
+            rows = torch.arange(32 * step, 32 * (step + 1)) % len(x)
+            loss = F.nll_loss(F.log_softmax(x[rows] @ weight, dim=axis), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert [d.problem for d in watch.diagnoses if d.severity != "info"][:1] == found
+    assert watch.history.facts["loss"] == ("nll_loss" if found else "cross_entropy")

@@ -14,8 +14,9 @@ from torch import nn
 import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
+from akeso.history import History
 from akeso.treatment import PLANS, Attempt, Edit, Outcome, Prescription, Program, Tried, Wishes
-from akeso.treatment.plans.judging import comparable, disappoints, learnt_more, out_of_reach
+from akeso.treatment.plans.judging import comparable, cured, disappoints, learnt_more, out_of_reach
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.plans.race import promise
 from akeso.treatment.recipe_program import RecipeProgram
@@ -298,6 +299,26 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert outcome.after == 0.9
     assert not outcome.prescription.of("set-learning-rate")
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
+
+
+def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
+    def trained(loss: str, value: float) -> Attempt:
+        source = Scripted(0.5, None).source
+        history = History(planned_steps=100)
+        history.facts["loss"] = loss
+        for step in range(60):
+            history.add(step, "loss", "", value)
+            history.add(step, "baseline_loss", "", 0.5 if loss == "mse_loss" else 0.33)
+        return replace(source, metric_name="train_loss", metric=value, higher_is_better=False, curve=((50, value),),
+                       steps=60, history=history, diagnoses=())  # fmt: skip
+
+    absolute, squared, rival = trained("l1_loss", 0.33), trained("mse_loss", 0.42), trained("l1_loss", 0.30)
+    assert not comparable(absolute, squared)
+    assert comparable(absolute, rival)
+    assert not disappoints(squared, absolute, [replace(rival, steps=30)], 0.5)
+    assert "fewer steps" in disappoints(absolute, absolute, [replace(rival, steps=30)], 0.5)
+    assert promise(squared, absolute) > promise(absolute, absolute)
+    assert cured(squared, absolute)
 
 
 class Forgetful(Resumable):

@@ -17,6 +17,7 @@ from akeso.detectors.task import ONE_SIDED, VALUE_LOSSES, Finding, Fit, fit
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
+_OF_THE_MEDIAN: Final = frozenset({"l1_loss", "smooth_l1_loss", "huber_loss"})
 _CLASS_LOSSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _BINARY_LOSSES: Final = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits"})
 #: Losses that multiply the output by the target: no is -1 to them, and 0 says nothing.
@@ -39,6 +40,9 @@ class ImproperLoss(Detector):
     drop: float = 0.25
     most_classes: int = 50
     tolerance: float = 1e-3
+    skewed: float = 0.3
+    apart: float = 0.2
+    collapsed: float = 0.05
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
@@ -47,7 +51,9 @@ class ImproperLoss(Detector):
         found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
         found = found or self._smoothed(history, known) or self._left_out(history, known)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
-        found = found or directions_alone(history) or self._counts(history, known)
+        found = (
+            found or directions_alone(history) or self._counts(history, known) or self._middle(history, known)
+        )
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
 
@@ -60,6 +66,24 @@ class ImproperLoss(Detector):
             f"`poisson_nll_loss` takes the output for the logarithm of a rate, but it goes through a "
             f"{known.activation}, which makes it a rate: say `log_input=False`, or leave the {known.activation} out.",
             0.9,
+            True,
+        )
+
+    def _middle(self, history: History, known: Fit) -> Finding | None:
+        """A loss that asks for the median, where that is the least value there is, and the answers have come to it."""
+        if known.loss not in _OF_THE_MEDIAN or known.kind != "values":
+            return None
+        recent, least, mean = network.recent(history, 0.3), known.target_low, known.target_mean
+        answer, between = (
+            network.typical(history, signal, "", recent) for signal in ("output_mean", "output_sample_std")
+        )
+        skewed = self.apart * known.target_std < mean - least < self.skewed * (known.target_high - least)
+        if not skewed or not max(abs(answer - least), between) < self.collapsed * known.target_std:
+            return None
+        return (
+            f"`{known.loss}` asks for the median of the targets, and more than half of them are {least:g}: that is all "
+            f"that is ever answered, while their mean is {mean:.3g}.",
+            0.85,
             True,
         )
 

@@ -20,6 +20,9 @@ from akeso.history import History, Series
 
 #: A loss this many times a constant prediction's is harm, whatever few sampled batches say of the accuracy.
 _BEYOND: Final = 1e3
+#: Looks in a row with the same answer to all samples, and differences that are rounding.
+_LOOKS: Final = 3
+_SAME: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Standing:
     level: float
     broken: bool
     adversarial: bool
+    uniform: bool = False
+    """Whether every sample gets the same answer: such a loss comes down to a constant prediction's at most."""
 
     @property
     def share(self) -> float:
@@ -91,6 +96,8 @@ class Standing:
     def promising(self, remaining: float) -> bool:
         """Whether the loss, falling on as it lately did, will be well below ``remaining`` before the run ends."""
         if not self.recent.falls or self.broken or not self.last > 0 or not math.isfinite(self.remaining):
+            return False
+        if self.uniform:
             return False
         halves = -self.recent.change / self.last  # relative fall over the last half of what was seen
         return self.remaining * math.exp(-halves * 2.0 * self.ahead) < 0.5 * remaining
@@ -185,7 +192,14 @@ def standing(history: History) -> Standing:
         level=float(np.mean(curves.tail(values, 0.5, 10))) if len(values) else math.nan,
         broken=ended_badly,
         adversarial=adversarial,
+        uniform=_uniform(history),
     )
+
+
+def _uniform(history: History) -> bool:
+    between = history.series("output_sample_std").finite().values[-_LOOKS:]
+    size = max(abs(curves.median(history.series(f"output_{end}").values[-_LOOKS:])) for end in ("min", "max"))
+    return len(between) == _LOOKS and bool((between <= _SAME * max(size, _SAME)).all())
 
 
 def summed_over_episodes(history: History) -> bool:

@@ -118,6 +118,8 @@ class LossAndOutput(Remedy):
         yield from self._what_the_loss_wants(facts)
         fits = facts.loss == loss_for(facts)
         bare = facts.output in ("none", "unknown", "")
+        if not bare and not fits and not self.output and facts.target_kind == "values":
+            yield Prescription([task_loss(facts)])
         if not bare:
             units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
             if units and facts.loss in _OF_VALUES:

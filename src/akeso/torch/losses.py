@@ -187,10 +187,24 @@ def from_graph(loss: torch.Tensor) -> LossCall | None:
     except (AttributeError, RuntimeError):  # saved tensors are gone, or hooks hide them
         return None
     ignore = getattr(node, "_saved_ignore_index", -100)
+    astray = name == "cross_entropy" and _astray(node, prediction.dim())
+    if astray:
+        name = "nll_loss"  # the other one cannot have been called: it goes over the classes
     return LossCall(
         name, prediction.detach(), target.detach(), loss.detach() if reduction == "mean" else None, reduction,
         {"reduction": reduction}, ignore - (1 << 64) if ignore > (1 << 63) else ignore,
+        activation="log_softmax" if astray else None,
     )  # fmt: skip
+
+
+def _astray(node: Any, dimensions: int) -> bool:
+    """Whether logarithms of a softmax over another axis than that of the classes go into a loss."""
+    before = parent_of(node)
+    if type(before).__name__ != "LogSoftmaxBackward0" or dimensions < 2:
+        return False
+    axis = before._saved_dim
+    axis -= 1 << 64 if axis >= 1 << 63 else 0
+    return bool(axis % dimensions != 1)
 
 
 def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:

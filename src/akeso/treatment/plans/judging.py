@@ -7,7 +7,7 @@ import statistics
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.plans.race import breaks, learnt, promise
+from akeso.treatment.plans.race import breaks, learnt, promise, same_loss
 from akeso.treatment.program import Attempt
 
 #: Problems with one right cure: where it works there is nothing to compare it with.
@@ -51,12 +51,17 @@ def cured(attempt: Attempt, untreated: Attempt) -> bool:
     then = [value for step, value in untreated.curve if step <= attempt.steps] or [untreated.metric or 0.0]
     sign = 1.0 if attempt.higher_is_better else -1.0
     ahead = attempt.score > sign * then[-1] + margin(untreated)
+    if not same_loss(attempt, untreated):
+        ahead = learnt(attempt) > learnt(untreated)
     return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
 
 
 def comparable(before: Attempt, after: Attempt) -> bool:
-    """Whether both show the same figure: a script that was ended early may not have come to the one that decides."""
-    return before.metric_name == after.metric_name
+    """Whether both show the same figure: a script that was ended early may not have come to the one that decides.
+
+    Where all that is known is the loss it trains with, another loss is another figure.
+    """
+    return before.metric_name == after.metric_name and same_loss(before, after)
 
 
 def learnt_more(after: Attempt, before: Attempt) -> bool:
@@ -112,7 +117,7 @@ def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sha
         return "values that are not finite end it"
     for rival in rivals if share < 1.0 else ():
         as_clean = leaves_fault(rival, untreated) <= leaves_fault(current, untreated)
-        ahead = better(rival, current) and rival.score > _typical(current)
+        ahead = comparable(rival, current) and better(rival, current) and rival.score > _typical(current)
         if as_clean and rival.steps < current.steps and ahead:
             return f"{rival.prescription.describe()} was better after fewer steps"
         if as_clean and errors(current) - errors(rival) and falls_back(current):

@@ -10,6 +10,8 @@ from akeso.history import History
 from akeso.remedies.candidates import treatable
 from akeso.treatment.program import Attempt
 
+#: What decides where a script has shown nothing else yet.
+TRAINED = "train_loss"
 #: Orders of magnitude of an error that count as everything there is to gain.
 _DECADES = 4.0
 #: By how much a bounded metric may lie above that of a constant prediction by luck.
@@ -27,11 +29,19 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     if not math.isfinite(score):
         return -math.inf
     if not _bounded(attempt):
-        score = _relative(attempt, rival)
+        alike = rival is None or same_loss(attempt, rival)
+        score = _relative(attempt, rival) if alike else 0.0
     left = treatable(attempt.diagnoses)
     burden = sum(0.15 if found.severity == "error" else 0.05 for found in left[:1])
     broken = 0.5 if attempt.failed else 1.0 if breaks(attempt) else 0.0
     return max(score, -1.0) + 0.4 * _believed(attempt) - burden - broken
+
+
+def same_loss(one: Attempt, other: Attempt) -> bool:
+    """Whether figures that are the loss of the training itself are of the same function."""
+    if TRAINED not in (one.metric_name, other.metric_name):
+        return True
+    return bool(one.history.facts.get("loss") == other.history.facts.get("loss"))
 
 
 def _believed(attempt: Attempt) -> float:
