@@ -409,6 +409,7 @@ _ALL: Final = (
             "Raise the learning rate or use an adaptive optimizer; add momentum.",
             "Give `backward` the mean loss as it is, divided by nothing but the batches of one step.",
             "Normalise inputs and activations; train longer when the loss still falls steadily.",
+            "In stacks of ten layers and more: norms, and connections that skip layers.",
         ),
         19,
         (),

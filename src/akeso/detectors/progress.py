@@ -159,11 +159,13 @@ class SlowConvergence(Detector):
         if network.plain_depth(history) < self.deep or not stand.recent.falls:
             return False
         held_out, trained = validation_loss(history).values, history.series("loss").finite().values
-        # Without answers that are right or wrong, the loss has to say it all.
-        wrong = stand.remaining_error if math.isfinite(stand.remaining_error) else stand.remaining_loss - 0.15
+        harmed = stand.remaining_loss >= self.remaining_if_deep
+        if math.isfinite(stand.remaining_error):
+            harmed = harmed and stand.remaining_error >= self.wrong_answers_if_deep
+        else:  # without answers that are right or wrong, the loss has to say it all
+            harmed = stand.remaining_loss >= self.remaining_if_divided
         return (
-            stand.remaining_loss >= self.remaining_if_deep
-            and wrong >= self.wrong_answers_if_deep
+            harmed
             and float(held_out[-1]) >= self.remaining_in_validation_if_deep * stand.baseline
             and self._straight(np.minimum(held_out, stand.baseline))
             and self._straight(trained)
