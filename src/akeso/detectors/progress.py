@@ -37,6 +37,7 @@ class SlowConvergence(Detector):
     lost: float = 1.25
     deep: int = 10
     remaining_if_deep: float = 0.3
+    remaining_of_values_if_deep: float = 0.5
     remaining_in_validation_if_deep: float = 0.4
     wrong_answers_if_deep: float = 0.35
 
@@ -163,7 +164,7 @@ class SlowConvergence(Detector):
         if math.isfinite(stand.remaining_error):
             harmed = harmed and stand.remaining_error >= self.wrong_answers_if_deep
         else:  # without answers that are right or wrong, the loss has to say it all
-            harmed = stand.remaining_loss >= self.remaining_if_divided
+            harmed = stand.remaining_loss >= self.remaining_of_values_if_deep
         return (
             harmed
             and float(held_out[-1]) >= self.remaining_in_validation_if_deep * stand.baseline
