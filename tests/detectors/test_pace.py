@@ -167,6 +167,11 @@ def test_a_run_that_is_over_while_validation_gets_better_as_fast_as_ever() -> No
     assert first(replace(slow, update=lambda i: 0.01)) is None
     assert first(replace(slow, loss=lambda s: 2.35 - 2.2 * s, validation=lambda s: 2.3 - 2.1 * s)) is None
     assert first(replace(slow, facts={"dataset_size": 9600})) is None
+    # Where nothing is validated, the loss that it trains with must be high at the end.
+    unseen = replace(slow, validation=None, loss=lambda s: 2.35 - 0.4 * s, accuracy=lambda s: 0.1 + 0.4 * s)
+    assert "ends too early" in examine(unseen.history()).diagnoses[0].sentence
+    assert first(replace(unseen, loss=lambda s: 2.35 - 1.2 * s)) is None
+    assert first(replace(unseen, loss=falling(2.35, 1.9))) is None
 
 
 def test_few_steps_at_a_pace_that_leads_nowhere_need_not_fall_on_a_straight_line() -> None:

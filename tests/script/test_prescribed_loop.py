@@ -265,3 +265,36 @@ def test_a_truncated_run_ends_after_the_evaluation_that_follows(tmp_path):
     assert done.operation.steps == 3
     assert [step for step, _ in done.operation.evaluations] == [1, 2, 3]
     assert done.ended
+
+
+WRAPPED = (
+    CIRCLE
+    + """
+class Handing(torch.optim.Optimizer):
+    # As Accelerate's: an optimizer by its class alone, which hands everything on.
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+    param_groups = property(lambda self: self.optimizer.param_groups)
+    state = property(lambda self: self.optimizer.state)
+    defaults = property(lambda self: self.optimizer.defaults)
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+    def step(self, closure=None):
+        self.optimizer.step(closure)
+model = nn.Linear(2, 2)
+optimizer = Handing(torch.optim.Adam(model.parameters(), lr=0.1))
+for _ in range(5):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+)
+
+
+def test_an_optimizer_that_hands_on_to_another_is_left_alone(tmp_path):
+    done = perform(tmp_path, WRAPPED, edit("substitute-optimizer", to="SGD", lr=0.01, momentum=0.9))
+    assert isinstance(done["optimizer"].optimizer, torch.optim.SGD)
+    assert type(done["optimizer"]).__name__ == "Handing"
+    done = perform(tmp_path, WRAPPED, edit("set-learning-rate", factor=0.1))
+    assert done["optimizer"].param_groups[0]["lr"] == pytest.approx(0.01)
+    assert not done.refused

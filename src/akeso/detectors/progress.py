@@ -134,10 +134,10 @@ class SlowConvergence(Detector):
     def _under_way(self, history: History, stand: Standing) -> bool:
         """Whether the run is over while validation still got better as fast as ever, and was not good yet."""
         held_out = validation_loss(history).values
-        if not stand.finished or stand.steps < self.min_steps_if_over or len(held_out) < 5:
+        if not stand.finished or stand.steps < self.min_steps_if_over or self._passes(history) < self.passes:
             return False
-        if self._passes(history) < self.passes:
-            return False
+        if len(held_out) < 5:
+            return self._unchecked(history, stand)
         if self._laboured(history, stand):
             return True
         if not float(held_out[-1]) >= self.remaining_in_validation * stand.baseline:
@@ -154,6 +154,14 @@ class SlowConvergence(Detector):
         # Steps that are long enough must bring ever more, counted from where a constant prediction stands.
         learnt = [np.minimum(values, stand.baseline) for values in (held_out, trained)]
         return all(self._straight(values, self.ever_more) for values in learnt)
+
+    def _unchecked(self, history: History, stand: Standing) -> bool:
+        """The same where nothing was validated: short steps on a straight line leave no room for another reading."""
+        left = min(stand.remaining_loss, *(validation_loss(history).values[-1:] / stand.baseline), math.inf)
+        if not left >= self.remaining_in_validation or not stand.recent.falls:
+            return False
+        trained = history.series("loss").finite().values
+        return travel(history, stand) < self.travel and self._straight(trained, 0.8)
 
     def _laboured(self, history: History, stand: Standing) -> bool:
         """Whether a deep stack without norms is far from done at a steady pace: depth alone makes it learn slowly."""

@@ -226,7 +226,8 @@ class Operation:
             self._quiet = before
 
     def _made_optimizer(self, optimizer: Optimizer) -> None:
-        if self._quiet:
+        # What only hands on to another optimizer, as Accelerate's, has no parameter groups of its own.
+        if self._quiet or "param_groups" not in vars(optimizer):
             return
         self.ledger.place("optimizer", caller(2))
         self.optimizers.append(optimizer)
