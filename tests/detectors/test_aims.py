@@ -151,3 +151,25 @@ def test_the_median_of_counts_that_are_mostly_zero_is_no_answer() -> None:
     assert first(replace(collapsed, run={**answers, "output_sample_std": 0.3})) != "improper-loss"
     assert first(replace(collapsed, facts=REGRESSION)) != "improper-loss"
     assert first(replace(collapsed, run={**answers, "target_mean": 2.0})) != "improper-loss"
+
+
+def test_class_numbers_may_be_given_to_as_many_units() -> None:
+    facts = {**REGRESSION, "classes": 10, "target_distinct": 10}
+    run = {"target_min": 0.0, "target_max": 9.0, "target_mean": 4.5, "target_std": 2.87}
+    numbers = Sketch(loss=falling(20.0, 2.0), baseline=8.25, accuracy=None, facts=facts, run=run)
+    assert first(numbers) == "improper-loss"
+    assert first(replace(numbers, facts={**facts, "classes": 4})) is None
+
+
+@pytest.mark.parametrize(("units", "end", "named"), [(62, 0.056, True), (62, 0.01, False), (4, 0.056, False)])
+def test_yes_or_no_for_each_of_many_classes_of_which_one_holds(units: int, end: float, named: bool) -> None:
+    facts = {"loss": "binary_cross_entropy_with_logits", "target_kind": "one-hot", "classes": units}
+    sketch = Sketch(
+        loss=falling(0.13, end),
+        baseline=0.07,
+        noise=0.01,
+        accuracy=lambda s: 0.1 + 0.2 * s,
+        facts=facts,
+        run={"target_min": 0.0, "target_max": 1.0},
+    )
+    assert (first(sketch) == "improper-loss") == named

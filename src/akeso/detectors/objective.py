@@ -35,6 +35,7 @@ class ImproperLoss(Detector):
     uneven_indices: float = 0.5
     one_hot: float = 0.6
     one_hot_at_end: float = 0.5
+    many: int = 10
     smoothing: float = 0.5
     ignored: float = 0.5
     drop: float = 0.25
@@ -48,7 +49,7 @@ class ImproperLoss(Detector):
         stand, known = standing(history), fit(history)
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
-        found = self._classes(known, stand) or self._binary(known) or self._values(known, stand)
+        found = self._classes(known, stand) or self._binary(known, stand) or self._values(known, stand)
         found = found or self._smoothed(history, known) or self._left_out(history, known)
         found = found or self._sign(history, known, stand) or self._own(history, known, stand)
         found = (
@@ -180,7 +181,7 @@ class ImproperLoss(Detector):
             False,
         )
 
-    def _binary(self, known: Fit) -> Finding | None:
+    def _binary(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss in _SIGNED_LOSSES and known.kind in ("binary", "one-hot"):
             if abs(known.target_low) > self.tolerance or not known.target_high > 0:
                 return None
@@ -200,12 +201,26 @@ class ImproperLoss(Detector):
                 0.96,
                 True,
             )
+        harmed = stand.steps >= self.harm_steps and (
+            stand.suffers(self.one_hot) or self._far_from_done(stand)
+        )
+        if known.kind == "one-hot" and known.units >= self.many and harmed:
+            return (
+                f"`{known.loss}` asks for each of {known.units} classes by itself, though only one of them holds: "
+                "nearly all of it comes from those that do not. Use `cross_entropy`.",
+                0.7,
+                False,
+            )
         return None
+
+    def _far_from_done(self, stand: Standing) -> bool:
+        return stand.finished and stand.recent.falls and stand.remaining_loss >= self.one_hot_at_end
 
     def _values(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in VALUE_LOSSES or stand.steps < self.harm_steps:
             return None
-        if known.units == 1 and known.kind == "values" and known.distinct >= 3:
+        # One unit for the number, or one for each class that are all given the same number.
+        if known.units in (1, known.distinct) and known.kind == "values" and known.distinct >= 3:
             whole = known.target_low == 0 and known.distinct == round(known.target_high) + 1
             middle, even = known.target_high / 2, math.sqrt((known.distinct**2 - 1) / 12)
             uniform = (
@@ -218,8 +233,8 @@ class ImproperLoss(Detector):
                     0.85 if uniform else 0.7,
                     False,
                 )
-        at_end = stand.finished and stand.recent.falls and stand.remaining_loss >= self.one_hot_at_end
-        if known.kind == "one-hot" and known.units > 2 and (stand.suffers(self.one_hot) or at_end):
+        harmed = stand.suffers(self.one_hot) or self._far_from_done(stand)
+        if known.kind == "one-hot" and known.units > 2 and harmed:
             if known.loss == "l1_loss":
                 return "`l1_loss` on one-hot targets is smallest for answering nothing at all.", 0.88, False
             return (
