@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -319,6 +320,48 @@ def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     assert "fewer steps" in disappoints(absolute, absolute, [replace(rival, steps=30)], 0.5)
     assert promise(squared, absolute) > promise(absolute, absolute)
     assert cured(squared, absolute)
+
+
+class Breaking(Resumable):
+    """A regression that ends in NaN unless its data are seen to, and is learnt well once its output is, too."""
+
+    FAULTS = tuple(Diagnosis(name, "error", 0.95, "", 0, {}, (), (), "")
+                   for name in ("abnormal-data", "improper-output-activation", "non-finite"))  # fmt: skip
+
+    def attempt(self, prescription: Prescription, **options: Any) -> Attempt:
+        made = super().attempt(prescription, **options)
+        left = [found for found in self.FAULTS if not self._cures(prescription, found.problem)]
+        broken = any(found.problem == "non-finite" for found in left)
+        level = 500.0 if left else 100.0
+        history = History(planned_steps=100)
+        history.facts.update({"loss": "mse_loss", "task": "regression", "output_activation": "tanh",
+                              "target_kind": "values", "classes": 1})  # fmt: skip
+        history.add(0, "input_nonfinite", "", 0.1)
+        for step in range(made.steps):
+            history.add(step, "loss", "", math.nan if broken else level)
+            history.add(step, "baseline_loss", "", 1000.0)
+        whole = made.whole and not broken
+        return replace(
+            made, history=history, diagnoses=tuple(left), higher_is_better=whole,
+            metric=None if broken else (0.9 if not left else 0.5) if whole else level,
+            metric_name="" if broken else "r2" if whole else "train_loss",
+            curve=() if broken else ((made.steps, 0.9 if whole else level),), chance=None,
+        )  # fmt: skip
+
+    def _cures(self, cure: Prescription, problem: str) -> bool:
+        kind = "substitute-activation" if problem == "improper-output-activation" else "scale-inputs"
+        return bool(cure.of(kind))
+
+
+def test_any_figure_is_better_than_none_and_a_second_fault_is_treated_whatever_the_units() -> None:
+    outcome = akeso.treat(Breaking(lambda cure, steps: 0.5), budget=4.0)
+    assert outcome.status == "repaired"
+    assert outcome.after == 0.9
+    assert outcome.prescription.of("scale-inputs")
+    assert outcome.prescription.of("substitute-activation")
+    alone = akeso.treat(Breaking(lambda cure, steps: 0.5), never=["substitute-activation"])
+    assert alone.after == 0.5
+    assert alone.status == "improved"
 
 
 class Forgetful(Resumable):

@@ -28,7 +28,7 @@ from akeso.treatment.plans.judging import (
     took_off,
 )
 from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
-from akeso.treatment.plans.race import learnt, promise
+from akeso.treatment.plans.race import bounded, breaks, learnt, promise
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt, Program
 
@@ -246,7 +246,7 @@ class AkesoPlan(Plan):
             if ledger.room < current.steps + _reserve(ledger, current.steps):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
-            needed = promise(best, untreated) + max(0.05, margin(current))
+            needed = promise(best, untreated) + max(0.05, margin(current) if bounded(current) else 0.0)
             # Of two that have learnt nothing yet none is ahead, whatever their last evaluation said.
             if not attempt.failed and not learnt_nothing(attempt) and promise(attempt, untreated) > needed:
                 best = attempt
@@ -276,6 +276,8 @@ class AkesoPlan(Plan):
 
 def _ahead(current: Attempt, before: Attempt) -> bool:
     """Whether a cure is better by the figure that decides, or by what was learnt where that was not come to."""
+    if before.metric is None and breaks(before):
+        return current.metric is not None and not breaks(current) and learnt(current) > 0
     return better(current, before) if comparable(before, current) else learnt_more(current, before)
 
 

@@ -51,7 +51,9 @@ def cured(attempt: Attempt, untreated: Attempt) -> bool:
     then = [value for step, value in untreated.curve if step <= attempt.steps] or [untreated.metric or 0.0]
     sign = 1.0 if attempt.higher_is_better else -1.0
     ahead = attempt.score > sign * then[-1] + margin(untreated)
-    if not same_loss(attempt, untreated):
+    if untreated.metric is None:
+        ahead = attempt.metric is not None and learnt(attempt) > 0
+    elif not same_loss(attempt, untreated):
         ahead = learnt(attempt) > learnt(untreated)
     return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
 

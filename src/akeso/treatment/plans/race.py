@@ -28,7 +28,7 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     score = attempt.score
     if not math.isfinite(score):
         return -math.inf
-    if not _bounded(attempt):
+    if not bounded(attempt):
         alike = rival is None or same_loss(attempt, rival)
         score = _relative(attempt, rival) if alike else 0.0
     left = treatable(attempt.diagnoses)
@@ -79,7 +79,8 @@ def _constant_loss(history: History) -> float:
     return float(np.median(known)) / scale if len(known) and scale else math.nan
 
 
-def _bounded(attempt: Attempt) -> bool:
+def bounded(attempt: Attempt) -> bool:
+    """Whether the metric lies between zero and one where it means anything, as promises do."""
     return attempt.metric_name.endswith(("accuracy", "f1", "r2"))
 
 
