@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
@@ -107,3 +109,18 @@ def test_a_loss_that_comes_down_while_every_answer_is_the_same_promises_nothing(
     half = [replace(still, run={**still.run, "output_sample_std": value}) for value in (0.0, 0.2)]
     parts = [sketch.history().until(100) for sketch in half]
     assert [standing(part).suffers(0.8) for part in parts] == [True, False]
+
+
+@pytest.mark.parametrize(("names", "named"), [(("query", "key"), False), (("q_proj", "k_proj"), False),
+                                              (("first", "second"), True)])  # fmt: skip
+def test_queries_and_keys_say_nothing_of_the_gradient_that_flows_past_them(
+    names: tuple[str, str], named: bool
+) -> None:
+    tiny = Sketch(layers=8, gradient=lambda i: 1e-6 if i < 2 else 0.05, loss=falling(2.3, 1.4, 2.0),
+                  accuracy=lambda s: 0.1 + 0.3 * s)  # fmt: skip
+    history = tiny.history()
+    order = [place for place, layer in enumerate(history.layers) if layer.parameters]
+    for place, name in zip(order, names, strict=False):
+        history.layers[place] = replace(history.layers[place], name=f"block.{name}")
+    found = [d.problem for d in examine(history).diagnoses if d.severity != "info"]
+    assert ("vanishing-gradient" in found) == named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.history import BARE, Floats, History, Parameter, Series
 
+#: Names of layers that make the queries and keys of an attention, without underscores.
+_ASKS = re.compile("(w|to|fc|lin|linear|proj)?(q|k|query|key|queries|keys)(w|fc|lin|linear|proj|net|layer)?")
 #: Layers that keep no unit from dying or that are looked up instead of multiplied.
 _LOOKED_UP = ("embedding",)
 
@@ -152,8 +155,16 @@ def typical(history: History, signal: str, scope: str, window: Window) -> float:
 
 
 def over_depth(history: History, window: Window) -> tuple[list[Weight], Floats]:
-    """The relative gradient of every weight matrix in order of depth, where it was read."""
-    known = [(weight, relative_gradient(history, weight.name, window=window)) for weight in weights(history)]
+    """The relative gradient of every weight matrix in order of depth, where it was read.
+
+    What only decides where an attention looks is left out: at first it looks everywhere alike, and hardly any gradient
+    comes from that, however much flows past it.
+    """
+    known = [
+        (weight, relative_gradient(history, weight.name, window=window))
+        for weight in weights(history)
+        if not _ASKS.fullmatch(weight.layer.rpartition(".")[2].lower().replace("_", ""))
+    ]
     kept = [(weight, value) for weight, value in known if math.isfinite(value)]
     return [weight for weight, _ in kept], np.asarray([value for _, value in kept], np.float64)
 
