@@ -11,6 +11,8 @@ Curve = tuple[tuple[int, float], ...]
 
 _HIGHER = frozenset({"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score"})
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
+#: Readings that make one point of a curve, where there are three times as many.
+_READINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,12 @@ def _curve(series: Series) -> Curve:
 
 
 def _smooth(series: Series) -> Curve:
-    """Training figures are of single batches: means over tenths of the run."""
+    """Training figures are of single batches: means over tenths of the run, and over several readings."""
     finite = series.finite()
-    length = max(1, len(finite) // 10)
+    # Of a figure that is not read in every step, one reading says little.
+    length = max(1, len(finite) // 10, min(_READINGS, len(finite) // 3))
     points = []
-    for start in range(0, len(finite) - length + 1, length):
+    for start in range(len(finite) % length, len(finite), length):
         values = finite.values[start : start + length]
         points.append((int(finite.steps[start + length - 1]), float(values.mean())))
     return tuple(points)

@@ -9,12 +9,16 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
+
 from akeso.remedies.candidates import treatable
 from akeso.treatment.outcome import Cost, Outcome, Status, Tried
 from akeso.treatment.plans._base import Wishes
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program
 
+#: Batches whose answers make one value of a training's accuracy.
+_BATCHES = 4
 #: How often luck alone may put a model ahead of the untreated one.
 _LUCK = 0.05
 
@@ -171,7 +175,7 @@ def _noise(attempt: Attempt) -> float:
         jitter = sum(steps) / len(steps) / 2
     if "accuracy" in attempt.metric_name or attempt.metric_name.endswith("f1"):
         share = min(max(value, 0.02), 0.98)
-        samples = float(attempt.history.facts.get("val_size") or 500)
+        samples = _samples(attempt)
         return max(
             NormalDist().inv_cdf(1 - _LUCK) * math.sqrt(share * (1 - share) / max(samples, 20.0)),
             min(jitter, 0.05),
@@ -179,6 +183,15 @@ def _noise(attempt: Attempt) -> float:
     if attempt.metric_name.endswith("r2"):
         return max(0.02, min(jitter, 0.1))
     return max(0.02 * abs(value), min(jitter, 0.1 * abs(value)))
+
+
+def _samples(attempt: Attempt) -> float:
+    """How many answers an accuracy is made of: those of a few batches where it is that of the training."""
+    if attempt.metric_name == "train_accuracy":
+        batches = attempt.history.series("batch_size").finite().values
+        if len(batches):
+            return _BATCHES * float(np.median(batches))
+    return float(attempt.history.facts.get("val_size") or 500)
 
 
 def better(new: Attempt, old: Attempt, among: int = 1) -> bool:

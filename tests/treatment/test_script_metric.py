@@ -1,0 +1,41 @@
+"""The figures that a script is judged by, and how much of them is luck."""
+
+from __future__ import annotations
+
+import pytest
+
+from akeso.history import History
+from akeso.treatment import Attempt, Prescription
+from akeso.treatment.plans.ledger import better, margin
+from akeso.treatment.script_metric import figures
+
+
+def _read(values: list[float], batch: float = 32.0) -> History:
+    history = History(planned_steps=100)
+    for step, value in enumerate(values):
+        history.add(10 * step, "accuracy", "", value)
+        history.add(10 * step, "batch_size", "", batch)
+    return history
+
+
+def test_an_accuracy_of_the_training_is_that_of_several_batches() -> None:
+    found = figures(_read([0.1, 0.2, 0.5, 0.7, 0.4, 0.6, 0.6, 0.6, 0.8, 0.9, 0.7, 0.8]), (), None)
+    assert [(figure.name, [round(value, 3) for _, value in figure.curve]) for figure in found] == [
+        ("train_accuracy", [0.375, 0.55, 0.8])
+    ]
+    few = figures(_read([0.2, 0.4]), (), None)[0]
+    assert few.curve == ((0, 0.2), (10, 0.4))
+
+
+def _attempt(value: float, name: str, batch: float) -> Attempt:
+    history = _read([value], batch)
+    history.facts["val_size"] = 2000
+    return Attempt(Prescription(), 0, 30, 1.0, value, name, history=history, curve=((30, value),))
+
+
+@pytest.mark.parametrize(("name", "batch", "ahead"), [("train_accuracy", 8, False), ("train_accuracy", 256, True),
+                                                      ("val_accuracy", 8, True)])  # fmt: skip
+def test_a_few_batches_say_little(name: str, batch: float, ahead: bool) -> None:
+    low, high = _attempt(0.6, name, batch), _attempt(0.7, name, batch)
+    assert better(high, low) is ahead
+    assert margin(low) > 0
