@@ -298,3 +298,26 @@ def test_an_optimizer_that_hands_on_to_another_is_left_alone(tmp_path):
     done = perform(tmp_path, WRAPPED, edit("set-learning-rate", factor=0.1))
     assert done["optimizer"].param_groups[0]["lr"] == pytest.approx(0.01)
     assert not done.refused
+
+
+def test_targets_keep_their_units_where_the_model_computes_its_loss_itself(tmp_path):
+    source = (
+        CIRCLE
+        + """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(2, 1)
+    def forward(self, x, labels=None):
+        out = self.line(x)
+        return {"logits": out, "loss": None if labels is None else F.mse_loss(out, labels)}
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(x, 1e-5 * x[:, :1])["loss"].backward()
+    optimizer.step()
+"""
+    )
+    done = perform(tmp_path, source, edit("standardise-targets"))
+    assert "put back in their units" in done.refused["standardise-targets"]

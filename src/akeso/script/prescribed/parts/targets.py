@@ -27,13 +27,14 @@ class Targets:
         self.operation = operation
         self.ledger = ledger
         self._last: nn.Module | None = None
+        self._plain = False
         self._model: nn.Module | None = None
         self._mean: Tensor | None = None
         self._spread: Tensor | None = None
 
     def on_output(self, model: nn.Module, output: Any) -> Any:
         """Give the output in the targets' units."""
-        self._last = model
+        self._last, self._plain = model, isinstance(output, Tensor)
         if self._mean is None or self._spread is None or type(model) is not type(self._model):
             return output
         return self._restored(output) if isinstance(output, Tensor) else output
@@ -64,6 +65,10 @@ class Targets:
         return function(**standard), value
 
     def _fit(self, edit: Edit, prediction: Tensor, target: Tensor) -> None:
+        if self.operation.inside_model or not self._plain:
+            raise Refused(
+                "the model gives more than its answers, so that they could not be put back in their units"
+            )
         if self._last is None or prediction.numel() != target.numel():
             raise Refused("prediction and target differ in shape, so that units cannot be told apart")
         everything = known_targets(self.operation.current_loader, target)
