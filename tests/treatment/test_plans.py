@@ -319,6 +319,9 @@ def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     assert not disappoints(squared, absolute, [replace(rival, steps=30)], 0.5)
     assert "fewer steps" in disappoints(absolute, absolute, [replace(rival, steps=30)], 0.5)
     assert promise(squared, absolute) > promise(absolute, absolute)
+    # What training shows is of other samples at each step: ahead is who is ahead after as many steps.
+    alike = replace(absolute, curve=((25, 0.30), (50, 0.33)))
+    assert not disappoints(alike, absolute, [replace(rival, steps=30)], 0.5)
     assert cured(squared, absolute)
 
 

@@ -120,6 +120,7 @@ def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sha
     for rival in rivals if share < 1.0 else ():
         as_clean = leaves_fault(rival, untreated) <= leaves_fault(current, untreated)
         ahead = comparable(rival, current) and better(rival, current) and rival.score > _typical(current)
+        ahead = ahead and _was_ahead(rival, current)
         if as_clean and rival.steps < current.steps and ahead:
             return f"{rival.prescription.describe()} was better after fewer steps"
         if as_clean and errors(current) - errors(rival) and falls_back(current):
@@ -129,6 +130,15 @@ def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], sha
         alone = removes_fault(current, untreated) and all(leaves_fault(r, untreated) for r in rivals)
         return "" if alone else "half of the training has brought nothing"
     return ""
+
+
+def _was_ahead(rival: Attempt, current: Attempt) -> bool:
+    """Whether a rival was ahead after as many steps: what training itself shows is of other samples at each step."""
+    if not rival.metric_name.startswith("train_"):
+        return True
+    sign = 1.0 if current.higher_is_better else -1.0
+    then = [sign * value for step, value in current.curve if step <= rival.steps]
+    return not then or rival.score > then[-1] + margin(rival)
 
 
 def _typical(attempt: Attempt) -> float:
