@@ -153,12 +153,10 @@ def test_the_median_of_counts_that_are_mostly_zero_is_no_answer() -> None:
     assert first(replace(collapsed, run={**answers, "target_mean": 2.0})) != "improper-loss"
 
 
-def test_class_numbers_may_be_given_to_as_many_units() -> None:
-    facts = {**REGRESSION, "classes": 10, "target_distinct": 10}
-    run = {"target_min": 0.0, "target_max": 9.0, "target_mean": 4.5, "target_std": 2.87}
-    numbers = Sketch(loss=falling(20.0, 2.0), baseline=8.25, accuracy=None, facts=facts, run=run)
-    assert first(numbers) == "improper-loss"
-    assert first(replace(numbers, facts={**facts, "classes": 4})) is None
+def test_ratings_of_as_many_questions_as_there_are_marks_are_no_class_numbers() -> None:
+    facts = {**REGRESSION, "classes": 5, "target_distinct": 5}
+    run = {"target_min": 0.0, "target_max": 4.0, "target_mean": 2.0, "target_std": 1.41}
+    assert first(Sketch(loss=falling(6.0, 0.8), baseline=2.0, accuracy=None, facts=facts, run=run)) is None
 
 
 @pytest.mark.parametrize(("units", "end", "named"), [(62, 0.056, True), (62, 0.01, False), (4, 0.056, False)])

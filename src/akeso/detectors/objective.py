@@ -219,8 +219,7 @@ class ImproperLoss(Detector):
     def _values(self, known: Fit, stand: Standing) -> Finding | None:
         if known.loss not in VALUE_LOSSES or stand.steps < self.harm_steps:
             return None
-        # One unit for the number, or one for each class that are all given the same number.
-        if known.units in (1, known.distinct) and known.kind == "values" and known.distinct >= 3:
+        if known.units == 1 and known.kind == "values" and known.distinct >= 3:
             whole = known.target_low == 0 and known.distinct == round(known.target_high) + 1
             middle, even = known.target_high / 2, math.sqrt((known.distinct**2 - 1) / 12)
             uniform = (
