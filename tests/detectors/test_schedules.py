@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -156,5 +158,18 @@ def test_a_deep_stack_without_norms_that_is_far_from_done_learns_too_slowly(
     history = _seen_often(loss, accuracy, layers).history()
     if norm:
         history.layers.append(Layer("norm", "BatchNorm1d", 99, role="norm"))
+    said = [one.sentence for one in _found(history)]
+    assert any("12 layers without a norm" in sentence for sentence in said) == named
+
+
+@pytest.mark.parametrize(("width", "shortest", "named"), [(64, 12, True), (64, 3, False), (8, 12, False)])
+def test_a_deep_stack_that_could_learn_its_samples_by_heart_and_does_not_is_kept_from_it_by_its_depth(
+    width: int, shortest: int, named: bool
+) -> None:
+    def loss(share: np.ndarray) -> np.ndarray:
+        return 1.5 + 0.8 * np.exp(-40.0 * share)
+
+    history = replace(_seen_often(loss, 0.4, 12), width=width).history()
+    history.facts["farthest_weight"] = shortest
     said = [one.sentence for one in _found(history)]
     assert any("12 layers without a norm" in sentence for sentence in said) == named

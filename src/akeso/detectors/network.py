@@ -83,11 +83,12 @@ def unbent(history: History) -> bool:
 def plain_depth(history: History) -> int:
     """How many layers are stacked with no norm anywhere to keep the signal's size; 0 where there is one.
 
-    Shortcuts cannot be seen from here; models deep enough to need them nearly always have norms as well.
+    Shortcuts do as well: only layers that gradients cannot go around are counted.
     """
     if any(layer.role == "norm" or "Norm" in layer.kind for layer in history.layers):
         return 0
-    return len(weights(history))
+    layers, between = len(weights(history)), history.facts.get("farthest_weight")
+    return min(layers, between) if isinstance(between, int) else layers
 
 
 def _is_matrix(parameter: Parameter) -> bool:

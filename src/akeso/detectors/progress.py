@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves, network
+from akeso.detectors import curves, network, settling
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import divisor, travel
@@ -40,6 +40,7 @@ class SlowConvergence(Detector):
     remaining_of_values_if_deep: float = 0.5
     remaining_in_validation_if_deep: float = 0.4
     wrong_answers_if_deep: float = 0.35
+    wrong_answers_if_stuck: float = 0.45
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -164,20 +165,29 @@ class SlowConvergence(Detector):
         return travel(history, stand) < self.travel and self._straight(trained, 0.8)
 
     def _laboured(self, history: History, stand: Standing) -> bool:
-        """Whether a deep stack without norms is far from done at a steady pace: depth alone makes it learn slowly."""
-        if network.plain_depth(history) < self.deep or not stand.recent.falls:
+        """Whether a deep stack with neither norms nor shortcuts is far from done: its depth alone makes it slow."""
+        if network.plain_depth(history) < self.deep:
             return False
-        held_out, trained = validation_loss(history).values, history.series("loss").finite().values
-        harmed = stand.remaining_loss >= self.remaining_if_deep
-        if math.isfinite(stand.remaining_error):
-            harmed = harmed and stand.remaining_error >= self.wrong_answers_if_deep
-        else:  # without answers that are right or wrong, the loss has to say it all
-            harmed = stand.remaining_loss >= self.remaining_of_values_if_deep
+        held_out = float(validation_loss(history).values[-1]) / stand.baseline
+        steady = stand.recent.falls and self._straight(history.series("loss").finite().values)
+        if not math.isfinite(stand.remaining_error):
+            # Without answers that are right or wrong, the loss has to say it all.
+            least = self.remaining_of_values_if_deep
+            return (
+                steady and stand.remaining_loss >= least and held_out >= self.remaining_in_validation_if_deep
+            )
+        if steady and stand.remaining_loss >= self.remaining_if_deep:
+            return (
+                stand.remaining_error >= self.wrong_answers_if_deep
+                and held_out >= self.remaining_in_validation_if_deep
+            )
+        # What has the room to learn its samples by heart, and sees them again and again, does so if it can.
+        room = stand.recent.falls or settling.parameters_per_sample(history) >= settling.ROOM
         return (
-            harmed
-            and float(held_out[-1]) >= self.remaining_in_validation_if_deep * stand.baseline
-            and self._straight(np.minimum(held_out, stand.baseline))
-            and self._straight(trained)
+            room
+            and stand.remaining_loss >= self.remaining_at_end
+            and stand.remaining_error >= self.wrong_answers_if_stuck
+            and held_out >= self.wrong_answers
         )
 
     def _too_early(self, history: History, stand: Standing) -> Symptom:

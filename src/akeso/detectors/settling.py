@@ -17,7 +17,7 @@ _PARTS, _BEYOND_NOISE = 10, 3.0
 #: A first beta from which on directions are averaged over more than thirty steps; lower ones harm in no order.
 _LONG = 0.97
 #: Passes over the data and parameters per sample from which on a model can learn them by heart.
-_SEVERAL, _ROOM = 3.0, 2.0
+_SEVERAL, ROOM = 3.0, 2.0
 #: Share of a constant prediction's loss that a hot training must have got below, and what of it must be lost again.
 _LITTLE, _SOME = 0.8, 0.1
 #: Share of a constant prediction's loss below which jumps, however large by themselves, no longer matter.
@@ -126,20 +126,30 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
     over = stand.finished or (math.isfinite(stand.share) and stand.share >= 0.9)
     if len(optimizers) != 1 or not over or stand.recent.falls or history.facts.get("dropout"):
         return None
-    length, size = pass_length(history), history.facts.get("dataset_size")
-    if not length or not isinstance(size, int) or last_rate(history) < 0.5 * rate(history):
+    length = pass_length(history)
+    if (
+        not length
+        or not isinstance(history.facts.get("dataset_size"), int)
+        or last_rate(history) < 0.5 * rate(history)
+    ):
         return None
     name, momentum = str(optimizers[0].get("name")), float(optimizers[0].get("momentum") or 0.0)
     above = last_rate(history) / usual_rate(name, momentum)
-    free = sum(math.prod(p.shape) for p in history.parameters if p.trainable and p.in_optimizer)
-    passes = stand.steps / length
+    room, passes = parameters_per_sample(history), stand.steps / length
     left = min(x for x in (stand.remaining_loss, stand.remaining_error, math.inf) if not math.isnan(x))
     if above < times or passes < _SEVERAL or not remaining <= left < math.inf:
         return None
-    lost = relapse(history, stand, _LITTLE, _SOME, 2 * _SOME) if free < _ROOM * size else None
-    if free < _ROOM * size and lost is None:
+    lost = relapse(history, stand, _LITTLE, _SOME, 2 * _SOME) if room < ROOM else None
+    if room < ROOM and lost is None:
         return None
-    return Overheated(above, name, passes, free / size, lost)
+    return Overheated(above, name, passes, room, lost)
+
+
+def parameters_per_sample(history: History) -> float:
+    """Trained parameters for every sample; NaN where the number of samples is not known."""
+    size = history.facts.get("dataset_size")
+    free = sum(math.prod(p.shape) for p in history.parameters if p.trainable and p.in_optimizer)
+    return free / size if isinstance(size, int) and size > 0 else math.nan
 
 
 def swapped_betas(history: History, stand: Standing) -> tuple[float, float] | None:

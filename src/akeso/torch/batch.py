@@ -14,6 +14,7 @@ from akeso.torch.naming import DROPOUTS, NORMS, Names
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size, power_of, terms_of
+from akeso.torch.ways import farthest_weight
 
 Items = list[tuple[Tag, torch.Tensor]]
 #: Batches from which the facts about the task are taken; they need values, so the device is waited for.
@@ -28,7 +29,7 @@ class BatchReader:
     def __init__(self, record: Record, names: Names) -> None:
         self._record, self._names = record, names
         self._targets = TargetAccount()
-        self._looks = 0
+        self._looks = self._measured = 0
         self._looks_said: set[str] = set()
         self.target_kind = ""
         self._loss_name = ""
@@ -58,6 +59,7 @@ class BatchReader:
         call = passes.calls[-1] if passes.calls else from_graph(loss)
         self._modes(passes, step)
         self._spread(passes, step)
+        self._measure(loss)
         if call is None:
             if self._looks == 0 and "loss" not in self._record.history.facts:
                 self._record.fact("loss", "custom")
@@ -79,6 +81,17 @@ class BatchReader:
             facts["_sum"] = 1.0
         self._count(terms)
         return items, facts
+
+    def _measure(self, loss: torch.Tensor) -> None:
+        if self._measured >= _LOOKS:
+            return
+        self._measured += 1
+        layers = farthest_weight(loss)
+        if layers is None:
+            self._measured = _LOOKS
+        else:
+            known = self._record.history.facts.get("farthest_weight", 0)
+            self._record.fact("farthest_weight", max(layers, known))
 
     def _count(self, terms: int) -> None:
         least, most = self._terms or (terms, terms)
