@@ -61,6 +61,10 @@ _ALL: Final = (
         "run",
         "the same for rare values, each within its own feature (inputs of rank 2)",
     ),
+    Signal("input_feature_far", "run", "the value that lies so far off"),
+    Signal(
+        "input_feature_alike", "run", "samples that have exactly this value, if nothing else comes near it"
+    ),
     Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
     Signal("output_max", "run", "largest value of what the loss was given as prediction"),
     Signal("output_mean", "run", "mean of the prediction"),

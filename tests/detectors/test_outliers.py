@@ -34,6 +34,17 @@ def test_features_with_long_tails_are_no_codes() -> None:
     assert "abnormal-data" not in [one.problem for one in _found(flat(0.93), 1.0, run)]
 
 
+def test_one_value_that_several_samples_share_far_off_is_a_code() -> None:
+    run = {"input_min": -7.2, "input_max": 0.3, "input_outlier": 40.0, "input_feature_outlier": 150.0}
+    shared = {**run, "input_feature_far": -7.2, "input_feature_alike": 2.0}
+    (found,) = _found(falling(1.0, 0.12, 8.0), 1.0, shared)
+    assert found.problem == "abnormal-data"
+    assert "always -7.2" in found.sentence
+    # A value of its own in every batch is a long tail.
+    tail = {**run, "input_feature_far": lambda s: -7.2 - s, "input_feature_alike": 1.0}
+    assert not _found(falling(1.0, 0.12, 8.0), 1.0, tail)
+
+
 def test_outliers_that_nothing_suffers_from_are_not_spoken_of() -> None:
     run = {"input_min": -7.2, "input_max": 0.3, "input_outlier": 300.0, "input_feature_outlier": 2e4}
     assert not _found(falling(1.0, 0.03, 8.0), 1.0, run)

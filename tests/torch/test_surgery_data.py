@@ -146,6 +146,21 @@ def test_a_code_for_missing_values_is_imputed_not_scaled_by() -> None:
     assert fit_scaler(lonely)[0].codes.isnan().all()
 
 
+def test_codes_that_were_standardised_with_their_columns_are_imputed_in_each() -> None:
+    torch.manual_seed(0)
+    table = torch.randn(400, 6)
+    holes = torch.rand(400, 6) < torch.tensor([0.03, 0.0, 0.06, 0.0, 0.0, 0.1])
+    table[holes] = -999.0
+    table[:, 4] = (torch.rand(400) < 0.05).float()
+    scaled = (table - table.mean(0)) / table.std(0)
+    scaler, notes = fit_scaler(scaled)
+    assert sum("taken as missing" in note for note in notes) == 3
+    out = scaler(scaled)
+    assert float(out[holes].abs().max()) < 0.2
+    assert float(out[~holes[:, 0], 0].std()) == pytest.approx(1.0, rel=0.1)
+    assert len(out[:, 4].unique()) == 2  # a rare flag stays one
+
+
 def test_names_are_not_scaled() -> None:
     with pytest.raises(Refused, match="names, not quantities"):
         fit_scaler(torch.randint(0, 100, (8, 4)))

@@ -81,6 +81,7 @@ class AbnormalData(Detector):
     remaining: float = 0.5
     per_decade: float = 0.25
     remaining_in_chain: float = 0.15
+    remaining_with_codes: float = 0.1
     most: float = 0.5
     wait: float = 0.1
 
@@ -92,10 +93,8 @@ class AbnormalData(Detector):
         findings: list[outliers.Finding] = []
         if not takes_tokens(history):
             findings += [] if _normalised(history) else self._inputs(history, stand)
-            if not findings:
-                findings += outliers.in_inputs(
-                    history, self.outlier, self.outlier_code, self.rare, self.large
-                )
+            far = outliers.in_inputs(history, self.outlier, self.outlier_code, self.rare, self.large)
+            findings += [found for found in far if not findings or "input_code" in found[1]]
         chain = bool(findings) and self._chain(history, stand)
         findings += self._targets(history)
         if sorted_by_class(history):
@@ -108,6 +107,8 @@ class AbnormalData(Detector):
         codes = any(figures.get("batches_with_far_values", 0.0) >= self.most for _, figures, _ in findings)
         needed = self.remaining - self.per_decade * min(1.0, decades)
         needed = self.remaining_in_chain if chain or codes else needed
+        if any("input_code" in figures for _, figures, _ in findings):
+            needed = self.remaining_with_codes
         drowned = any("target_outlier" in figures for _, figures, _ in findings) and outliers.drown(
             history, stand, self.remaining
         )

@@ -9,13 +9,16 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors.standing import Standing
-from akeso.history import History
+from akeso.detectors.steps import pass_length
+from akeso.history import Floats, History, Series
 
 #: What was found, the figures that show it, and how many times beyond the limit it is.
 Finding: TypeAlias = tuple[str, dict[str, Any], float]
 #: Batches, at the start, in which inputs are looked at, and batches that must hold outliers of a single feature or of
 #: the targets: one of them may be an accident.
 _BATCHES, _REPEATED = 20, 3
+#: Interquartile ranges off from which on a value that several samples share is no quantity.
+CODE = 50.0
 #: The interquartile range of normal values with a standard deviation of 1.
 _IQR_OF_STD = 1.349
 
@@ -60,6 +63,21 @@ def _in_features(history: History, limit: float) -> Iterator[Finding]:
     What it leaves of all other values is next to nothing: their differences are a few thousandths of a deviation.
     """
     far = history.series("input_feature_outlier").finite().values[:_BATCHES]
+    code = _code(history)
+    if code is not None:
+        value, beyond = code
+        off = float(np.median(beyond))
+        yield (
+            f"there are values {off:.2g} interquartile ranges off within their own feature, always {value:.4g}: a code "
+            "for missing values?",
+            {
+                "input_feature_outlier": curves.rounded(off),
+                "input_code": curves.rounded(value),
+                "batches_with_far_values": round(len(beyond) / len(far), 3),
+            },
+            off / CODE,
+        )
+        return
     beyond = far[far > limit]
     if len(beyond) >= _REPEATED:
         off = float(np.median(beyond))
@@ -72,6 +90,31 @@ def _in_features(history: History, limit: float) -> Iterator[Finding]:
             },
             off / limit,
         )
+
+
+def _code(history: History) -> tuple[float, Floats] | None:
+    """The one value that several samples have in place of their own, and how far off it was in every batch that has it.
+
+    Quantities are never exactly the same so far off. A sample that comes by again is: where no two of a batch are
+    alike, batches must be of the first pass through the data.
+    """
+    whole = history.series("input_feature_outlier").finite()
+    off = Series(whole.steps[:_BATCHES], whole.values[:_BATCHES])
+    value, alike = (
+        curves.at_steps(history.series(signal), off)
+        for signal in ("input_feature_far", "input_feature_alike")
+    )
+    if not len(off) or len(value) != len(off) or len(alike) != len(off):
+        return None
+    beyond = off.values > CODE
+    shared = beyond & (alike >= 2)
+    often = bool(shared.sum() >= 2)
+    kinds, counts = np.unique(
+        value[shared if often else beyond & (off.steps < pass_length(history))], return_counts=True
+    )
+    if not len(kinds) or not (often or counts.max() >= _REPEATED):
+        return None
+    return float(kinds[counts.argmax()]), off.values[beyond]
 
 
 def in_targets(history: History, limit: float) -> Iterator[Finding]:

@@ -172,9 +172,9 @@ class BatchReader:
         for kind in ("output", "target"):
             if f"{kind}_var" in plain:
                 out[f"{kind}_std"] = math.sqrt(max(plain[f"{kind}_var"], 0.0))
-        outlier, quartiles = inputs.far_off("target", plain)
-        if outlier is not None:
-            out["target_outlier"] = outlier
+        far, quartiles = inputs.far_off("target", plain)
+        if far is not None:
+            out["target_outlier"] = far.off
         if quartiles is not None:
             out["target_iqr"] = quartiles
         if "output_between" in plain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from akeso.torch.mailbox import Tag
 Items = list[tuple[Tag, torch.Tensor]]
 _ROWS, _COLUMNS = 32, 256
 #: Values of a batch that are sorted column by column, the samples among them, and how few of those say nothing.
-_SORTED, _SAMPLES, _FEW = 1024, 64, 16
+_SORTED, _SAMPLES, _FEW = 2048, 64, 16
 #: Share of the samples that may lie at least half as far off as the farthest of a feature if that is an outlier.
 _RARE = 0.1
 
@@ -30,11 +30,20 @@ def columns_of(tag: str, tensor: torch.Tensor) -> Items:
     return [(f"{tag}_columns", part.float().reshape(-1)), (f"{tag}_column_rows", torch.tensor(rows))]
 
 
-def far_off(tag: str, delivery: dict[Any, Any]) -> tuple[float | None, float | None]:
-    """How far the farthest rare value lies from the median of its own feature in interquartile ranges, and these.
+class Far(NamedTuple):
+    """The value that lies farthest off from the median of its own feature, among those that are rare in theirs.
 
-    The ranges are given as their root mean square over features.
+    ``off`` is in interquartile ranges of the feature; ``alike`` samples have exactly this value, and nothing else comes
+    anywhere near it (0 where something does).
     """
+
+    off: float
+    value: float
+    alike: int
+
+
+def far_off(tag: str, delivery: dict[Any, Any]) -> tuple[Far | None, float | None]:
+    """The farthest rare value within its own feature, and the interquartile ranges, root mean square over features."""
     if f"{tag}_columns" not in delivery:
         return None, None
     values = np.asarray(delivery[f"{tag}_columns"]).reshape(int(delivery[f"{tag}_column_rows"]), -1)
@@ -43,9 +52,16 @@ def far_off(tag: str, delivery: dict[Any, Any]) -> tuple[float | None, float | N
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     gap = np.abs(values - middle)
     farthest = gap.max(0)
-    known = (high > low) & ((gap >= 0.5 * farthest).mean(0) <= _RARE)
-    off = float((farthest[known] / (high - low)[known]).max()) if known.any() else None
-    return off, float(np.sqrt(np.mean((high - low) ** 2)))
+    near = gap >= 0.5 * farthest
+    known = (high > low) & (near.mean(0) <= _RARE)
+    spread = float(np.sqrt(np.mean((high - low) ** 2)))
+    if not known.any():
+        return None, spread
+    off = np.where(known, farthest / np.where(known, high - low, 1.0), -1.0)
+    column = int(off.argmax())
+    value = values[gap[:, column].argmax(), column]
+    same = values[near[:, column], column] == value
+    return Far(float(off[column]), float(value), int(same.sum()) if same.all() else 0), spread
 
 
 def input_items(tensor: torch.Tensor) -> Items:
@@ -89,9 +105,13 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     spreads = sorted(value for value in delivery.get("input_spreads", ()) if value > 0)
     if spreads:
         out["input_scale_spread"] = spreads[-1] / spreads[len(spreads) // 2]
-    outlier, _ = far_off("input", delivery)
-    if outlier is not None:
-        out["input_feature_outlier"] = outlier
+    far, _ = far_off("input", delivery)
+    if far is not None:
+        out |= {
+            "input_feature_outlier": far.off,
+            "input_feature_far": far.value,
+            "input_feature_alike": far.alike,
+        }
     low, middle, high = map(float, np.quantile(delivery["input_part"], (0.25, 0.5, 0.75)))
     if high > low:
         out["input_outlier"] = max(out["input_max"] - middle, middle - out["input_min"]) / (high - low)

@@ -13,8 +13,8 @@ _SAMPLE = 20_000
 _FENCE = 12.0
 _BOUND = 10.0
 #: A value that stands for a missing one is met so often at least, in this share of the cells at most, and lies so many
-#: times as far out as all others reach.
-_REPEATED, _FEW, _APART = 3, 0.3, 3.0
+#: times as far out as all others reach; further where it is that of a single column, with so many kinds of others.
+_REPEATED, _FEW, _APART, _FAR_APART, _KINDS = 3, 0.3, 3.0, 10.0, 8
 
 
 class InputScaler(nn.Module):
@@ -42,8 +42,8 @@ class InputScaler(nn.Module):
             ("fill", 0.0),
         ):
             self.register_buffer(name, torch.full(shape, value))
-        # Values that stand for missing ones, in any column: one above and one below all others.
-        self.register_buffer("codes", torch.full((2,), torch.nan))
+        # Values that stand for missing ones: one above and one below all others.
+        self.register_buffer("codes", torch.full((2, *shape), torch.nan))
 
     def forward(self, value: Tensor) -> Tensor:
         """The cleaned and scaled input."""
@@ -51,8 +51,8 @@ class InputScaler(nn.Module):
         centre, scale = self._spread(self.centre, value), self._spread(self.scale, value)
         low, high, fill = (self._spread(part, value) for part in (self.low, self.high, self.fill))
         missing = ~torch.isfinite(value)
-        for code in self.codes.to(value.dtype):
-            missing = missing | (value == code)
+        for code in self.codes:
+            missing = missing | (value == self._spread(code, value))
         value = torch.where(missing, fill, value)
         value = torch.minimum(torch.maximum(value, low), high)
         return ((value - centre) / scale).clamp(-_BOUND, _BOUND)
@@ -79,7 +79,8 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
     stride = max(1, columns.shape[1] // _SAMPLE)
     columns = columns[:, ::stride]
     codes = _codes(columns)
-    columns = torch.where(torch.isin(columns, codes), torch.nan, columns)
+    coded = (columns == codes[0][:, None]) | (columns == codes[1][:, None])
+    columns = torch.where(coded, torch.nan, columns)
     finite = torch.isfinite(columns)
     blank = torch.where(finite, columns, torch.nan)
     middle = torch.nan_to_num(blank.nanmedian(dim=1).values)
@@ -102,37 +103,50 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
     scaler = InputScaler(tuple(centre.shape), axis)
     # Float64 buffers would turn the model's arithmetic into float64; the input's own type is kept.
     dtype = inputs.dtype if inputs.is_floating_point() else torch.get_default_dtype()
-    for name, part in (("centre", centre), ("scale", scale), ("low", low), ("high", high), ("fill", middle)):
+    for name, part in (("centre", centre), ("scale", scale), ("low", low), ("high", high), ("fill", middle),
+                       ("codes", codes)):  # fmt: skip
         setattr(scaler, name, part.to(dtype=dtype))
-    scaler.codes[: len(codes)] = codes.to(dtype=dtype)
-    scaler.codes = scaler.codes.to(dtype=dtype)
-    notes = [f"{code:g} taken as missing" for code in codes.tolist()]
+    known = sorted(set(codes[~codes.isnan()].tolist()))
+    notes = [f"{code:g} taken as missing" for code in known[:8]]
+    notes += [f"{len(known) - 8} more values taken as missing"] if len(known) > 8 else []
     return scaler.to(inputs.device), notes + _listed(columns, finite, far & ~heavy[:, None], constant)
 
 
 def _codes(columns: Tensor) -> Tensor:
-    """The values that stand for missing ones, such as -999: one and the same, far outside of the rest of its columns.
+    """The values that stand for missing ones, such as -999: one above and one below all others of a column, or NaN.
 
-    The largest or smallest value of all is one when several cells hold exactly it, in every column that has it only
-    few do, and no other value comes anywhere near.
+    The largest or smallest value of a column is one when only few of its cells hold exactly it, no other value comes
+    anywhere near, and several cells hold it. One that all columns share is known by less than one that was scaled with
+    its column: a rare flag, or a pixel that is lit now and then, is no code.
     """
     known = torch.where(torch.isfinite(columns), columns, torch.nan)
     found = []
     for sign in (1.0, -1.0):
         signed = torch.where(torch.isnan(known), -torch.inf, sign * known)
-        code = signed.max()
-        held = signed == code
-        rows = held.any(dim=1)
-        if not bool(torch.isfinite(code)) or int(held.sum()) < _REPEATED:
-            continue
-        rest = torch.where(held, torch.nan, sign * known)[rows]
+        code = signed.amax(dim=1)
+        held = (signed == code[:, None]) & torch.isfinite(code)[:, None]
+        rest = torch.where(held, torch.nan, sign * known)
         high = torch.nan_to_num(rest, nan=-torch.inf).amax(dim=1)
         low = torch.nan_to_num(rest, nan=torch.inf).amin(dim=1)
         reach = (high - low).clamp_min(0.1 * high.abs()).clamp_min(1e-12)
-        apart = torch.isfinite(high) & (code - high > _APART * reach)
-        if bool(apart.all()) and float(held[rows].float().mean()) < _FEW:
-            found.append(float(sign * code))
-    return torch.tensor(found, dtype=torch.float64)
+        gap = torch.where(torch.isfinite(high), (code - high) / reach, 0.0)
+        few, count = held.float().mean(dim=1) < _FEW, held.sum(dim=1)
+        own = few & (count >= _REPEATED) & (gap > _FAR_APART)
+        for column in own.nonzero().flatten().tolist():
+            own[column] = _kinds(rest[column]) > _KINDS
+        top = code == code.max()
+        shared = (
+            int(count[top].sum()) >= _REPEATED
+            and bool((gap[top] > _APART).all())
+            and float(held[top].float().mean()) < _FEW
+            and _kinds(rest[top]) > 1
+        )
+        found.append(torch.where(own | (top & shared), sign * code, torch.nan))
+    return torch.stack(found)
+
+
+def _kinds(values: Tensor) -> int:
+    return len(values[torch.isfinite(values)].unique())
 
 
 def _pooled(centre: Tensor, scale: Tensor, constant: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
