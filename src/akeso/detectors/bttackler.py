@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from akeso.detectors._base import Detector
-from akeso.detectors.epochs import epochs, last_in, per_epoch, planned_epochs
+from akeso.detectors.epochs import are_seen, epochs, last_in, per_epoch, planned_epochs
 from akeso.detectors.network import Window
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Floats, History
@@ -37,10 +37,14 @@ class _Indicator(Detector):
                 continue
             figure = self.look(history, window, loss[:count], planned)
             if figure is not None:
-                sentence = (
-                    f"BTTackler's indicator {self.name.removeprefix('bttackler-').upper()} is positive in "
-                )
-                sentence += f"epoch {count}."
+                named = self.name.removeprefix("bttackler-").upper()
+                where = f"in epoch {count}."
+                if not are_seen(history):
+                    where = (
+                        f"in step {window.end}, at the end of part {count} of {planned}: the epochs of the run were "
+                        "not seen, and equal parts of its steps stand for them."
+                    )
+                sentence = f"BTTackler's indicator {named} is positive {where}"
                 evidence = {"figure": figure, "epoch": count}
                 yield Symptom(self.problem, self.severity, 0.5, window.end, "", evidence, sentence)
                 return

@@ -22,12 +22,23 @@ def epochs(history: History) -> list[Window]:
     where that is not known either, the run is cut into equal parts.
     """
     first, last = extent(history)
-    starts = sorted({event.step for event in history.events_of("epoch") if first < event.step <= last})
+    starts = _starts(history, first, last)
     if not starts:
-        length = _length(history, first, last)
+        whole = max(history.planned_steps or 0, last - first + 1)
+        length = _length(history) or max(1, math.ceil(whole / _UNSEEN))
         starts = list(range(first + length, last + 1, length))
     edges = [first, *starts, last + 1]
     return [Window(low, high - 1) for low, high in itertools.pairwise(edges) if high > low]
+
+
+def are_seen(history: History) -> bool:
+    """Whether :func:`epochs` are the run's own and not equal parts that stand for them."""
+    return bool(_starts(history, *extent(history))) or _length(history) > 0
+
+
+def _starts(history: History, first: int, last: int) -> list[int]:
+    """The steps in which the data loader was seen starting over."""
+    return sorted({event.step for event in history.events_of("epoch") if first < event.step <= last})
 
 
 def planned_epochs(history: History, seen: list[Window]) -> int:
@@ -38,13 +49,13 @@ def planned_epochs(history: History, seen: list[Window]) -> int:
     return max(len(seen), round((history.planned_steps or 0) / max(1.0, float(np.median(lengths)))))
 
 
-def _length(history: History, first: int, last: int) -> int:
+def _length(history: History) -> int:
+    """The steps of an epoch by the size of the data set; 0 when that is not known."""
     samples = history.facts.get("dataset_size")
     batch = curves.median(history.series("batch_size").values)
     if isinstance(samples, int) and samples > 0 and math.isfinite(batch) and batch > 0:
-        return max(1, math.ceil(samples / batch))
-    whole = max(history.planned_steps or 0, last - first + 1)
-    return max(1, math.ceil(whole / _UNSEEN))
+        return math.ceil(samples / batch)
+    return 0
 
 
 def per_epoch(history: History, signal: str, seen: list[Window]) -> Floats:

@@ -40,7 +40,7 @@ class SlowConvergence(Detector):
     remaining_of_values_if_deep: float = 0.5
     remaining_in_validation_if_deep: float = 0.4
     wrong_answers_if_deep: float = 0.35
-    wrong_answers_if_stuck: float = 0.45
+    remaining_if_stuck: float = 0.45
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -186,8 +186,7 @@ class SlowConvergence(Detector):
         return (
             room
             and stand.remaining_loss >= self.remaining_at_end
-            and stand.remaining_error >= self.wrong_answers_if_stuck
-            and held_out >= self.wrong_answers
+            and min(stand.remaining_error, held_out) >= self.remaining_if_stuck
         )
 
     def _too_early(self, history: History, stand: Standing) -> Symptom:

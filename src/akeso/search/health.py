@@ -116,6 +116,7 @@ class Health:
         self._known: list[Diagnosis] = []
         self._guarded = False
         self._closed = False
+        self._treated = False  # since the last report: what was found before says nothing any more
         self._recording = TrialRecording.of(trial, self._study, self.profile)
         if self._recording is not None:
             self.mode = "shadow"  # a recorded trial is trained to its end
@@ -197,6 +198,10 @@ class Health:
         if self._closed:
             raise BadInput("health.report was called after the with block of its trial had ended")
         self._again()
+        if self._treated:
+            self._treated = False
+            self._known.clear()
+            self._inspection.start_afresh()
         row = as_numbers(value, len(self._maximize))
         at = max(self._steps, default=-1) + 1 if step is None else step
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
@@ -273,6 +278,8 @@ class Health:
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""
+        if self._treated:
+            return
         self._known.append(diagnosis)
         if self._recording is not None:
             self._recording.found(diagnosis, self._inspection.steps)
@@ -297,6 +304,7 @@ class Health:
             self._note(verdict)
             return
         if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
+            self._treated = True
             return
         if verdict.step < 0:
             verdict = replace(verdict, step=self._inspection.steps)

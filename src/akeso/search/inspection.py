@@ -46,6 +46,7 @@ class Inspection:
         self._profile, self._found = profile, found
         self._run, self._planned = run, planned_steps
         self._watch: Any = None
+        self._before = 0  # steps that were watched before a fresh start
 
     def start(self) -> None:
         """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
@@ -67,6 +68,15 @@ class Inspection:
         if enter is not None:
             enter()
 
+    def start_afresh(self) -> None:
+        """Forgets what was seen so far: after a repair it says nothing about the trial any more."""
+        if self._watch is None:
+            return
+        self._before = self.steps
+        self._watch.close()
+        self._watch, self._run = None, None
+        self.start()
+
     @property
     def diagnoses(self) -> tuple[Diagnosis, ...]:
         """What is known by now."""
@@ -80,7 +90,7 @@ class Inspection:
     @property
     def steps(self) -> int:
         """Optimizer steps so far; 0 without a probe."""
-        return int(self._watch.steps) if self._watch is not None else 0
+        return self._before + (int(self._watch.steps) if self._watch is not None else 0)
 
     @property
     def overhead(self) -> float:

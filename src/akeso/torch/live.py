@@ -12,6 +12,8 @@ from akeso.torch.cadence import Cadence
 
 #: Share of the training time that may go into examining the history while it grows, and when it is asked for.
 _SHARE, _EAGER = 0.005, 0.05
+#: Seconds that may go into it before its share has had time to grow: enough to find a dead network in a short run.
+_ALLOWANCE = 0.06
 
 
 class LiveVerdict:
@@ -44,7 +46,8 @@ class LiveVerdict:
         """Examine if it is time and the time is there."""
         if step < self._next:
             return
-        if self._next and not self._cadence.affords(self._spent + self._cost, self._share):
+        needed = self._spent + self._cost - _ALLOWANCE
+        if self._next and not self._cadence.affords(needed, self._share):
             return
         self._next = step + max(8, int(self._apart * step))
         from akeso.examination import examine  # with all detectors: where they are wanted
@@ -62,4 +65,6 @@ class LiveVerdict:
                 self._told.add(diagnosis.problem)
                 self._tell(diagnosis)
         self._suspected = {diagnosis.problem for diagnosis in found}
+        if self._suspected - self._told:
+            self._next = min(self._next, 2 * step)  # the look that confirms it
         self._hurried = False

@@ -35,7 +35,7 @@ from akeso.treatment.program import Attempt, Program
 #: Shares of a plain training after which the untreated run is looked at.
 CHECKPOINTS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
 #: Share after which candidates are first compared, and the last two once more.
-FIRST_RUNG, SECOND_RUNG = 0.1, 0.3
+FIRST_RUNG, SECOND_RUNG = 0.1, 0.25
 #: A comparison after fewer steps than this says nothing.
 FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
