@@ -175,7 +175,48 @@ def test_two_finished_trials_say_something_of_a_third() -> None:
     good = [Curve(tuple((a + 1 / (t + 1)).tolist()), full=True) for a in (0.1, 0.12)]
     judge = Judge(AKESO, Knowledge(good, EPOCHS), maximize=False)
     assert judge.of_curve(0.11 + 1 / (t[:8] + 1)).action != "stop"
-    assert any(judge.of_curve(np.full(epoch, 2.0)).action == "stop" for epoch in range(1, EPOCHS))
+    bad = np.linspace(3.0, 2.0, EPOCHS)
+    assert any(judge.of_curve(bad[:epoch]).action == "stop" for epoch in range(1, EPOCHS))
+
+
+def test_of_trials_that_stand_still_the_study_sees_one_to_its_end_before_it_gives_up_others() -> None:
+    good = [Curve(tuple((a + 1 / (t + 1)).tolist()), full=True) for a in (0.1, 0.12, 0.3, 0.2)]
+    still = np.full(EPOCHS, 2.0)
+
+    def stops(*others: Curve) -> bool:
+        judge = Judge(AKESO, Knowledge([*good, *others], EPOCHS), maximize=False)
+        return any(judge.of_curve(still[:epoch]).action == "stop" for epoch in range(1, EPOCHS))
+
+    seen = Curve(tuple(still + 0.01), full=True)
+    assert not stops()
+    assert stops(seen)
+    # Now and then another one is let through, lest a late learner is never seen.
+    given_up = [Curve((2.0,) * 5, full=False, stopped=True)] * 30
+    assert not stops(seen, *given_up)
+
+
+def test_a_trial_that_wakes_up_is_not_given_up_while_it_falls() -> None:
+    good = [Curve(tuple((a + 1 / (t + 1)).tolist()), full=True) for a in (0.1, 0.15, 0.2, 0.4)]
+    judge = Judge(AKESO, Knowledge([*good, Curve((2.3,) * EPOCHS, full=True)], EPOCHS), maximize=False)
+    late = np.r_[np.full(4, 2.3), 0.1 + 2.2 * np.exp(-np.arange(1, EPOCHS - 3) / 1.5)]
+    assert all(judge.of_curve(late[:epoch]).action != "stop" for epoch in range(5, EPOCHS))
+
+
+def test_one_bad_report_gives_no_trial_up_and_ends_none_early() -> None:
+    curves = [Curve(tuple((a + 2 * 0.7**t).tolist()), full=True) for a in (0.1, 0.2, 0.3, 0.4, 0.5, 0.9)]
+    judge = Judge(AKESO, Knowledge(curves, EPOCHS), maximize=False)
+    fine = 0.12 + 2 * 0.7**t
+    for epoch in range(3, EPOCHS):
+        spiked = np.append(fine[: epoch - 1], 3 * fine[epoch - 1])
+        assert judge.of_curve(spiked).action == "continue"
+
+
+def test_a_forecast_stays_within_what_was_seen() -> None:
+    curves = [Curve(tuple((a + 2 * 0.7**t).tolist()), full=True) for a in (0.1, 0.2, 0.3, 0.4, 0.5, 0.9)]
+    forecast = Judge(AKESO, Knowledge(curves, EPOCHS), maximize=False).forecast
+    assert forecast is not None
+    for strange in (np.r_[np.full(6, 2.3), 0.6], np.r_[0.5, 5.0], np.r_[2.0, 0.1, 4.0]):
+        assert forecast.outlook(strange).likely <= max(0.95, strange[-1] + 1e-9)
 
 
 def test_bttackler_stops_for_its_indicators_and_finishes_for_no_more_gain() -> None:

@@ -123,7 +123,7 @@ def test_repair_lets_a_diverging_trial_complete_and_notes_what_was_used() -> Non
     assert trial.params["lr"] == pytest.approx(3e3)
     assert used["repaired"]
     assert used["learning_rate"][0] < trial.params["lr"]
-    assert trial.user_attrs[memory.TRIAL]["outcome"] in ("repaired", "stopped")
+    assert trial.user_attrs[memory.TRIAL]["outcome"] == "repaired"
     assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 

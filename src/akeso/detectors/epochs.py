@@ -14,16 +14,20 @@ from akeso.history import Floats, History
 #: Parts into which a run is cut when its epochs cannot be seen: what one of the papers trains for.
 _UNSEEN = 20
 
+#: Facts of a watched trial: the steps at which it reported the ends of its epochs, and how many there will be.
+REPORTED, PLANNED = "epoch_ends", "planned_epochs"
+
 
 def epochs(history: History) -> list[Window]:
     """The epochs of the run, the last one perhaps incomplete.
 
-    Where the data loader was not seen starting over, the size of the data set tells how long an epoch is, and
-    where that is not known either, the run is cut into equal parts.
+    A trial of a search reports the ends of its epochs. Elsewhere a data loader that starts over begins one; where
+    none was seen, the size of the data set tells how long an epoch is, and where that is not known either, the
+    run is cut into equal parts.
     """
     first, last = extent(history)
     starts = _starts(history, first, last)
-    if not starts:
+    if not starts and REPORTED not in history.facts:
         whole = max(history.planned_steps or 0, last - first + 1)
         length = _length(history) or max(1, math.ceil(whole / _UNSEEN))
         starts = list(range(first + length, last + 1, length))
@@ -33,11 +37,14 @@ def epochs(history: History) -> list[Window]:
 
 def are_seen(history: History) -> bool:
     """Whether :func:`epochs` are the run's own and not equal parts that stand for them."""
-    return bool(_starts(history, *extent(history))) or _length(history) > 0
+    return REPORTED in history.facts or bool(_starts(history, *extent(history))) or _length(history) > 0
 
 
 def _starts(history: History, first: int, last: int) -> list[int]:
-    """The steps in which the data loader was seen starting over."""
+    """The steps in which an epoch was reported to have ended, or else the data loader was seen starting over."""
+    reported = history.facts.get(REPORTED)
+    if reported is not None:
+        return sorted({int(step) for step in reported if first < step <= last})
     return sorted({event.step for event in history.events_of("epoch") if first < event.step <= last})
 
 
@@ -45,6 +52,9 @@ def planned_epochs(history: History, seen: list[Window]) -> int:
     """How many epochs the whole run will have."""
     if not seen:
         return 0
+    told = history.facts.get(PLANNED)
+    if isinstance(told, int):
+        return max(len(seen), told)
     lengths = [window.end - window.start + 1 for window in seen[:-1] or seen]
     return max(len(seen), round((history.planned_steps or 0) / max(1.0, float(np.median(lengths)))))
 

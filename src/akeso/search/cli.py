@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from akeso.errors import BadInput
 from akeso.search import _optional
 from akeso.search.profiles import PROFILES, search_profile
 from akeso.search.recorded import RecordedStudy, load
+from akeso.search.report import as_json, of_recorded, of_storage, shown_report
 from akeso.search.rules import ExtrapolationRule, NanRule, NoRule, ProfileRule, Rule
 from akeso.search.simulation import in_order, simulate
 from akeso.search.tally import Tally, finals_of, tally
@@ -49,15 +49,26 @@ def record(
 ) -> None:
     """Run OBJECTIVE (``file.py:function``) without stopping any trial and keep journals, values and times.
 
-    The objective is an ordinary one that uses akeso.search.watch.
+    The objective is an ordinary one that uses akeso.search.watch. A FOLDER that holds trials already gets more.
     """
+    from akeso.search.recording import RECORDED
     from akeso.search.recording import record as record_study
 
     optuna = _optional.optuna("akeso search record")
     chosen = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[sampler](seed=seed)
     study = optuna.create_study(direction=direction, sampler=chosen, pruner=optuna.pruners.NopPruner())
     record_study(study, _function(objective), folder, epochs=epochs, trials=trials, value_of=value)
-    click.echo(f"{len(load(folder).trials)} trials recorded in {folder}")
+    numbers = {t.user_attrs[RECORDED] for t in study.trials if RECORDED in t.user_attrs}
+    held = load(folder).trials
+    lines = [f"{len(held)} trials recorded in {folder}, {len(numbers)} of them now"]
+    crashed = sum(bool(t.crashed) for t in held if t.number in numbers)
+    if crashed:
+        lines.append(f"{crashed} of these crashed; akeso search report {folder} says why")
+    if len(numbers) < trials:
+        lines.append(
+            f"{trials - len(numbers)} of {trials} trials ended before akeso.search.watch: not recorded"
+        )
+    click.echo("\n".join(lines))
 
 
 def _function(name: str) -> Any:
@@ -117,9 +128,9 @@ def arrival(study: RecordedStudy, order: str, seed: int) -> list[int]:
 @click.option("--order", type=click.Choice(_ORDERS), default="recorded", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--json", "in_json", is_flag=True, help="Print one JSON document.")
 def simulate_command(
-    folder: Path, profile: str | None, pruner: str, order: str, seed: int, workers: int, as_json: bool
+    folder: Path, profile: str | None, pruner: str, order: str, seed: int, workers: int, in_json: bool
 ) -> None:
     """Replay a recorded STUDY under a profile or pruner and say what it would have stopped."""
     study = load(folder)
@@ -129,9 +140,9 @@ def simulate_command(
     rule = make_rule(chosen, pruner, study.epochs)
     found = simulate(study, rule, in_order(arrival(study, order, seed)), workers=workers)
     result = tally(study, found)
-    if as_json:
+    if in_json:
         about = {"study": study.name, "rule": rule.name, "order": order, "seconds": found.seconds}
-        click.echo(json.dumps({**about, **result.to_dict()}))
+        click.echo(as_json({**about, **result.to_dict()}))
         return
     click.echo(shown(study, rule.name, result, found.seconds))
 
@@ -159,13 +170,11 @@ def shown(study: RecordedStudy, rule: str, result: Tally, seconds: float) -> str
 @search.command()
 @click.argument("study", metavar="STUDY")
 @click.option("--name", default=None, help="Name of the study, where the storage holds several.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def report(study: str, name: str | None, as_json: bool) -> None:
+@click.option("--json", "in_json", is_flag=True, help="Print one JSON document.")
+def report(study: str, name: str | None, in_json: bool) -> None:
     """Say how the trials of STUDY ended, and why.
 
     STUDY is the URL of an Optuna storage, the path of an SQLite or journal file, or a recorded study's folder.
     """
-    from akeso.search.report import of_recorded, of_storage, shown_report
-
     rows = of_recorded(Path(study)) if Path(study).is_dir() else of_storage(study, name)
-    click.echo(json.dumps(rows) if as_json else shown_report(rows))
+    click.echo(as_json(rows) if in_json else shown_report(rows))

@@ -42,6 +42,8 @@ FEWEST = 2
 #: A finished trial counts fully up to about one standard deviation from where this one stands, a little beyond.
 _BANDWIDTH = 1.0
 _FLOOR = 0.03
+#: By how much the squared error grows at most where a trial is unlike all finished ones.
+_UNLIKE = 3.0
 #: What a trial must have gained since its first report to have moved at all, in units of the study's spread.
 _MOVED = 0.1
 #: How sure it must be that an end is not undercut before a trial ends early with its value.
@@ -73,6 +75,7 @@ class _Place:
     spread: Floats
     weights: Floats
     fitted: Floats
+    leverage: Floats
     squares: Floats
 
 
@@ -156,38 +159,49 @@ class Forecast:
             spread = np.maximum(np.std(x, axis=0), 1e-9)
             weights = _near(x[:, 0], x[:, 0], spread[0])
             np.fill_diagonal(weights, 0.0)
-            fitted = self._fit(x, x, y, weights, spread)
-            place = self._places[t] = _Place(x, y, spread, weights, fitted, (y - fitted) ** 2)
+            fitted, leverage = self._fit(x, x, y, weights, spread)
+            squares = (y - fitted) ** 2
+            place = self._places[t] = _Place(x, y, spread, weights, fitted, leverage, squares)
         return place
 
-    def _error(self, weights: Floats, squares: Floats, t: int) -> Floats:
-        """What was missed near a place, for one more trial than was seen there."""
+    def _error(self, weights: Floats, squares: Floats, leverage: Floats, t: int) -> Floats:
+        """What was missed near a place, for one more trial than was seen there; more where it is unlike them all."""
         weights, squares = weights[:, self._ran], squares[self._ran]
         total = weights.sum(1)
         effective = total**2 / (weights**2).sum(1)
-        return np.asarray(np.sqrt(weights @ squares / total * (1 + 1 / effective)) + self._noise(t))
+        variance = weights @ squares / total * (1 + 1 / effective + leverage)
+        return np.asarray(np.sqrt(variance) + self._noise(t))
 
     def _left_out(self, t: int) -> tuple[Floats, Floats]:
         """The gain forecast for each finished trial from the others, and its error."""
         place = self._place(t)
-        return place.fitted, self._error(place.weights, place.squares, t)
+        return place.fitted, self._error(place.weights, place.squares, place.leverage, t)
 
     def _gains(self, prefixes: Floats) -> tuple[Floats, Floats]:
         """The forecast gain still to come of each prefix, and its error."""
         t = prefixes.shape[1] - 1
         place, q = self._place(t), self._features(prefixes)
         weights = _near(q[:, 0], place.x[:, 0], place.spread[0])
-        fitted = self._fit(q, place.x, place.y, weights, place.spread)
-        return fitted, self._error(weights, place.squares, t)
+        fitted, leverage = self._fit(q, place.x, place.y, weights, place.spread)
+        return fitted, self._error(weights, place.squares, leverage, t)
 
-    def _fit(self, q: Floats, x: Floats, y: Floats, weights: Floats, spread: Floats) -> Floats:
+    def _fit(self, q: Floats, x: Floats, y: Floats, weights: Floats, spread: Floats) -> tuple[Floats, Floats]:
+        """The gains at each place, and how far it lies from what they were learnt from.
+
+        No trial is foreseen to end worse than it stands and than any that finished: what a straight line says of a
+        curve unlike all others may be absurd.
+        """
         total = weights.sum(1, keepdims=True)
         middle_x, middle_y = weights @ x / total, weights @ y / total[:, 0]
         centred = (x[None] - middle_x[:, None]) / spread
         gram = np.einsum("qn,qni,qnj->qij", weights, centred, centred) + np.eye(x.shape[1])
         moment = np.einsum("qn,qni,qn->qi", weights, centred, y[None] - middle_y[:, None])
-        slope = np.linalg.solve(gram, moment[..., None])[..., 0]
-        return np.asarray(middle_y + np.einsum("qi,qi->q", (q - middle_x) / spread, slope))
+        away = (q - middle_x) / spread
+        solved = np.linalg.solve(gram, np.stack([moment, away], axis=-1))
+        gain = middle_y + np.einsum("qi,qi->q", away, solved[..., 0])
+        worst = np.maximum(q[:, 0], float(self._curves[:, -1].max()))
+        leverage = np.einsum("qi,qi->q", away, solved[..., 1])
+        return np.maximum(gain, q[:, 0] - worst), np.minimum(leverage, _UNLIKE)
 
     def _noise(self, t: int) -> float:
         """An error that is never undercut: a hundredth of the study's spread, less towards the end."""
@@ -203,16 +217,17 @@ class Forecast:
     def outlook(self, costs: Floats) -> Outlook:
         """The forecast for a trial with these running costs so far.
 
-        What is still to come at most is the larger of two bounds: what the finished trials gained from there,
-        with a margin for its error, and what the trial gains by its own pace, as much with every doubling of
-        its epochs as with the last one.
+        What is still to come at most is the largest of three bounds: what the finished trials gained from there,
+        with a margin for its error, what the trial gains by its own pace, as much with every doubling of its epochs as
+        with the last one, and what it has lost again since its best report.
         """
         prefix = self._compressed(costs)
         now, done = float(prefix[0, -1]), prefix.shape[1]
         likely, error = self._ahead(prefix)
         moved = float(prefix[0, (done - 1) // 2]) - now
         low = likely - self._sure * error
-        gain = max(now - low, moved * math.log2(self.epochs / done))
+        lost = now - float(prefix.min())  # what it had already may come back
+        gain = max(now - low, moved * math.log2(self.epochs / done), lost)
         optimistic = self._scale.expand(low)
         return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error, gain, moved)
 
@@ -220,6 +235,21 @@ class Forecast:
         """Whether the trial has come nearer to the best of the study by more than a tenth of its spread."""
         place = self._compressed(costs)[0]
         return bool(place[0] - place[-1] > _MOVED)
+
+    def wakes(self, costs: Floats) -> bool:
+        """Whether the trial falls as fast as never before, and would come among the best at half of that pace."""
+        place = self._compressed(costs)[0]
+        falls = -np.diff(place)
+        late = max(2, len(place) // 4)
+        if len(place) < 4 or int(falls.argmax()) < len(falls) - late:
+            return False
+        rest = (self.epochs - len(place)) / 2
+        return bool(place[-1] - rest * falls[-late:].max() <= self._target)
+
+    def sleepers(self, epochs: int) -> int:
+        """How many trials that ran to their end had not moved after so many epochs."""
+        ran = self._curves[self._ran]
+        return int(np.sum(ran[:, 0] - ran[:, min(epochs, self.epochs) - 1] <= _MOVED))
 
     def floor(self, costs: Floats, *, rate: float) -> float:
         """A cost that the trial undercuts at its end with probability at most ``rate``.

@@ -122,7 +122,13 @@ class Health:
             self.mode = "shadow"  # a recorded trial is trained to its end
         self._repair = Repair(model, optimizer) if self.mode == "repair" else None
         self._inspection = Inspection(
-            model, optimizer, self.profile, self._found, run=self._run_folder(), planned_steps=planned_steps
+            model,
+            optimizer,
+            self.profile,
+            self._found,
+            run=self._run_folder(),
+            planned_steps=planned_steps,
+            epochs=epochs,
         )
 
     def _run_folder(self) -> Path | None:
@@ -219,6 +225,7 @@ class Health:
         # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
         if len(self._steps) % max(1, self.epochs // 10) == 0:
             self._refresh()
+        self._inspection.epoch_ended()
         self._act(self._judge_epoch(row, finite))
         if finite:
             self._ask_wrapped()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput, Stop
 from akeso.history import History
@@ -37,6 +38,7 @@ class Inspection:
         *,
         run: Path | None = None,
         planned_steps: int | None = None,
+        epochs: int | None = None,
     ) -> None:
         if model is not None and not hasattr(model, "parameters"):
             raise BadInput(
@@ -44,7 +46,7 @@ class Inspection:
             )
         self.model, self.optimizer = model, optimizer
         self._profile, self._found = profile, found
-        self._run, self._planned = run, planned_steps
+        self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
         self._before = 0  # steps that were watched before a fresh start
 
@@ -67,6 +69,13 @@ class Inspection:
         enter = getattr(self._watch, "__enter__", None)
         if enter is not None:
             enter()
+        if self._epochs is not None:
+            self._watch.history.facts.update({REPORTED: [], PLANNED: self._epochs})
+
+    def epoch_ended(self) -> None:
+        """The trial reported: the step that comes next is the first of an epoch."""
+        if self._watch is not None and self._epochs is not None:
+            self._watch.history.facts[REPORTED].append(int(self._watch.steps))
 
     def start_afresh(self) -> None:
         """Forgets what was seen so far: after a repair it says nothing about the trial any more."""

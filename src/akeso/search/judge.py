@@ -16,6 +16,8 @@ from akeso.search.verdict import CONTINUE, Action, Verdict
 
 #: However large a study is, its best trials are not more than these.
 _TEN = 10
+#: One of so many trials that stand still is let go on to its end.
+_ONE_IN = 30
 
 
 class Judge:
@@ -90,8 +92,15 @@ class Judge:
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
 
     def _of_forecast(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
-        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit or self._may_wake(forecast, costs):
+        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit:
             return CONTINUE
+        if self._may_wake(forecast, costs) or forecast.wakes(costs):
+            return CONTINUE
+        if len(costs) > 1 and costs[-1] > costs[-2]:
+            # One bad report may be a bad report and no more: it has to look hopeless from the one before as well.
+            outlook = forecast.outlook(np.append(costs[:-1], costs[-2]))
+            if costs[-2] <= forecast.goal or outlook.beyond <= forecast.limit:
+                return CONTINUE
         shown = {
             "value": self._value(float(costs[-1])),
             "forecast": self._value(outlook.likely),
@@ -101,19 +110,24 @@ class Judge:
             "finished_trials": forecast.trials,
         }
         text = (
-            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; trials of "
-            f"this study that stood there ended near {shown['forecast']:.4g}, {outlook.beyond:.1f} forecast errors "
-            f"short of its best quarter ({shown['goal']:.4g})."
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; by the "
+            f"finished trials of this study it is expected to end near {shown['forecast']:.4g}, {outlook.beyond:.1f} "
+            f"forecast errors short of its best quarter ({shown['goal']:.4g})."
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
     def _may_wake(self, forecast: Forecast, costs: Floats) -> bool:
-        """Whether the trial may be a late learner: it is young and has not moved since its first report.
+        """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
         Where it stands says nothing yet about where it will end, and those of the study that stood there and woke
-        up are seldom among its finished trials.
+        up are seldom among its finished trials. So that the study finds out, one in a few goes on now and then.
         """
-        return len(costs) < self.profile.late * self.knowledge.epochs and not forecast.moved(costs)
+        if not self.profile.late or forecast.moved(costs):
+            return False
+        if len(costs) < self.profile.late * self.knowledge.epochs:
+            return True
+        slept = sum(not forecast.moved(others) for others in self.knowledge.given_up)
+        return slept >= _ONE_IN * forecast.sleepers(len(costs))
 
     def _of_gain(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
         """No more gain, by the finished trials and by its own pace: nothing is to be expected but a sliver.
@@ -134,8 +148,8 @@ class Judge:
         ):
             return CONTINUE
         text = (
-            f"After {epoch + 1} of {self.knowledge.epochs} epochs the finished trials of this study promise no more "
-            "gain to one that stands here; the trial ends early and keeps its value."
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs hardly any more gain is to be expected, by the "
+            "finished trials of this study and by its own pace; the trial ends early and keeps its value."
         )
         shown = {"value": self._value(float(costs[-1])), "gain_at_most": round(outlook.gain, 4)}
         return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)

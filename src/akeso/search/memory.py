@@ -8,6 +8,7 @@ verdict, however many layers, steps or trials there are.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ SHADOW = "akeso:would_have"
 USED = "akeso:used"
 RECORD = "akeso:record"
 
+_one_at_a_time = threading.Lock()
 _log = logging.getLogger("akeso.search")
 
 
@@ -115,18 +117,19 @@ def remember_profile(study: Any, profile: SearchProfile) -> None:
 
     The change is allowed: curves do not depend on the profile, and every trial notes its own.
     """
-    known = study.user_attrs.get(PROFILE)
     now = {"name": profile.name, "digest": profile.digest}
-    if known == now:
-        return
-    if isinstance(known, Mapping):
-        _log.warning(
-            "study %r ran under search profile %r so far and goes on under %r; each trial notes its own",
-            study.study_name,
-            known.get("name"),
-            profile.name,
-        )
-    study.set_user_attr(PROFILE, now)
+    with _one_at_a_time:
+        known = study.user_attrs.get(PROFILE)
+        if known == now:
+            return
+        if isinstance(known, Mapping):
+            _log.warning(
+                "study %r ran under search profile %r so far and goes on under %r; each trial notes its own",
+                study.study_name,
+                known.get("name"),
+                profile.name,
+            )
+        study.set_user_attr(PROFILE, now)
 
 
 def costs_of(values: Sequence[float], maximize: bool, value_of: ValueOf) -> np.ndarray:

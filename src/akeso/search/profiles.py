@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any, Final
 
 from akeso.errors import BadInput
@@ -58,17 +59,24 @@ class SearchProfile:
     late: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("confidence", "top", "patience", "sliver", "false_stops"):
+        for name in ("name", "detectors"):
+            if not isinstance(getattr(self, name), str):
+                raise BadInput(f"{name} of a search profile is a name, but got {getattr(self, name)!r}")
+        for name in ("stops", "finishes", "at_steps"):
+            object.__setattr__(self, name, _problems(name, getattr(self, name)))
+        for name in ("confidence", "top", "patience", "sliver", "false_stops", "contenders", "late"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise BadInput(f"{name} of a search profile must lie between 0 and 1, but got {value!r}")
-        for name in ("contenders", "late"):
-            if not 0 <= getattr(self, name) <= 1:
+            if value is None and name in ("patience", "sliver", "false_stops"):
+                continue
+            closed = name in ("contenders", "late")
+            if not _is_number(value) or not (0 <= value <= 1 if closed else 0 < value < 1):
                 raise BadInput(
-                    f"{name} of a search profile must lie between 0 and 1, but got {getattr(self, name)!r}"
+                    f"{name} of a search profile must be a number between 0 and 1, but got {value!r}"
                 )
-        if self.warm_up < 2:
-            raise BadInput(f"warm_up of a search profile must be at least 2, but got {self.warm_up}")
+        if not isinstance(self.warm_up, Integral) or isinstance(self.warm_up, bool) or self.warm_up < 2:
+            raise BadInput(
+                f"warm_up of a search profile must be a whole number of at least 2, but got {self.warm_up!r}"
+            )
 
     @property
     def digest(self) -> str:
@@ -78,6 +86,20 @@ class SearchProfile:
             value = getattr(self, field.name)
             parts.append(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value}")
         return ";".join(parts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _problems(field: str, given: object) -> frozenset[str]:
+    """The names of problems that were given as any collection of them."""
+    named = list(given) if isinstance(given, Collection) and not isinstance(given, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in named):
+        raise BadInput(
+            f"{field} of a search profile is a set of problems such as {{'dying-relu'}}, but got {given!r}"
+        )
+    return frozenset(map(str, named))
 
 
 AKESO: Final = SearchProfile(
@@ -112,4 +134,10 @@ def search_profile(profile: str | SearchProfile, **changes: Any) -> SearchProfil
         profile = PROFILES[profile]
     if not isinstance(profile, SearchProfile):
         raise BadInput(f"a search profile is a name or a SearchProfile, but got {type(profile).__name__}")
+    known = [field.name for field in fields(SearchProfile)]
+    unknown = [name for name in changes if name not in known]
+    if unknown:
+        raise BadInput(
+            f"a search profile has no option {', '.join(map(repr, unknown))}; it has {', '.join(known)}"
+        )
     return replace(profile, **changes) if changes else profile

@@ -7,6 +7,8 @@ The journals of the trials, where they were kept, lie beside them in ``journals/
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -132,23 +134,32 @@ class StudyRecorder:
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        header = {
-            "name": name,
-            "maximize": maximize,
-            "epochs": epochs,
-            "value_of": value_of,
-            "space": dict(space or {}),
-        }
+        check(self.folder, maximize=maximize, epochs=epochs, value_of=value_of)
         path = self.folder / _STUDY
-        if path.exists():
-            known = json.loads(path.read_text())
-            if (known["maximize"], known["epochs"]) != (maximize, epochs):
-                raise BadInput(
-                    f"{self.folder} holds a study with direction and epochs {known['maximize'], known['epochs']}, "
-                    f"not {maximize, epochs}; record into another folder"
-                )
-        else:
+        if not path.exists():
+            header = {
+                "name": name,
+                "maximize": maximize,
+                "epochs": epochs,
+                "value_of": value_of,
+                "space": dict(space or {}),
+            }
             path.write_text(json.dumps(header, indent=1))
+
+    def claim(self, wanted: int) -> int:
+        """The first number from ``wanted`` on that no other trial of the recorded study has or gets.
+
+        The folder of its journal is what claims it: of several processes only one can make it.
+        """
+        taken = {trial.number for trial in _lines(self.folder / _TRIALS)}
+        (self.folder / _JOURNALS).mkdir(exist_ok=True)
+        for number in itertools.count(wanted):
+            if number in taken:
+                continue
+            with contextlib.suppress(FileExistsError):
+                self.journal(number).mkdir()
+                break
+        return number
 
     def journal(self, number: int) -> Path:
         """The run folder for the journal of a trial."""
@@ -170,6 +181,36 @@ def _lines(path: Path) -> Iterator[RecordedTrial]:
             continue  # a torn last line: the recording was killed while writing it
 
 
+def _header(path: Path) -> dict[str, Any]:
+    """What ``study.json`` says; an error when it was not written by a recording."""
+    try:
+        header = json.loads(path.read_text())
+        return {**header, "maximize": bool(header["maximize"]), "epochs": int(header["epochs"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"{path} does not describe a recorded study ({type(error).__name__}: {error}); give a folder that "
+            "akeso search record or akeso.search.StudyRecorder has made"
+        ) from error
+
+
+def check(folder: Path, *, maximize: bool, epochs: int, value_of: str) -> None:
+    """Refuse a folder that holds a study of another kind; one that holds none yet will do."""
+    path = folder / _STUDY
+    if not path.exists():
+        return
+    known = _header(path)
+    there = _described(known["maximize"], known["epochs"], str(known.get("value_of", "best")))
+    wanted = _described(maximize, epochs, value_of)
+    if there != wanted:
+        raise BadInput(
+            f"{folder} holds a study that {there}, not one that {wanted}; record into another folder"
+        )
+
+
+def _described(maximize: bool, epochs: int, value_of: str) -> str:
+    return f"{'maximizes' if maximize else 'minimizes'} the {value_of} value of {epochs} epochs"
+
+
 def load(folder: str | Path) -> RecordedStudy:
     """The recorded study in a folder; of trials recorded twice the last one counts."""
     folder = Path(folder)
@@ -179,12 +220,12 @@ def load(folder: str | Path) -> RecordedStudy:
             f"{folder} holds no recorded study (no {_STUDY}); make one with akeso search record, "
             "or with akeso.search.StudyRecorder"
         )
-    header = json.loads(path.read_text())
+    header = _header(path)
     trials = {trial.number: trial for trial in _lines(folder / _TRIALS)}
     return RecordedStudy(
-        str(header["name"]),
-        bool(header["maximize"]),
-        int(header["epochs"]),
+        str(header.get("name", folder.name)),
+        header["maximize"],
+        header["epochs"],
         tuple(trials[number] for number in sorted(trials)),
         str(header.get("value_of", "best")),
         dict(header.get("space", {})),

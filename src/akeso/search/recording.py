@@ -10,15 +10,20 @@ from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.profiles import SearchProfile
-from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
+from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, check
+
+#: In the attributes of a trial: the number under which it was recorded.
+RECORDED = "akeso:recorded"
 
 
 class TrialRecording:
     """One trial of a study that is being recorded."""
 
-    def __init__(self, recorder: StudyRecorder, number: int, params: dict[str, Any], detectors: str) -> None:
-        self._recorder, self._number, self._params, self._detectors = recorder, number, params, detectors
-        self.journal: Path = recorder.journal(number)
+    def __init__(self, recorder: StudyRecorder, trial: Any, detectors: str) -> None:
+        self._recorder, self._trial, self._detectors = recorder, trial, detectors
+        self._params = dict(trial.params)
+        self._number = recorder.claim(trial.number)
+        self.journal: Path = recorder.journal(self._number)
         self._begun = time.perf_counter()
         self._values: list[float] = []
         self._seconds: list[float] = []
@@ -39,7 +44,7 @@ class TrialRecording:
             epochs=int(about["epochs"]),
             value_of=str(about.get("value_of", "last")),
         )
-        return cls(recorder, trial.number, dict(trial.params), profile.detectors)
+        return cls(recorder, trial, profile.detectors)
 
     def report(self, value: float, steps: int = 0) -> None:
         """One epoch ended with this value, which may be not finite."""
@@ -64,6 +69,7 @@ class TrialRecording:
             round(overhead, 5),
         )
         self._recorder.add(trial)
+        self._trial.set_user_attr(RECORDED, self._number)
 
     def _finding(self, epoch: float, steps: int, diagnosis: Diagnosis) -> Finding:
         """The finding with its moment in epochs, from the steps of the epoch in which it was made."""
@@ -89,14 +95,55 @@ def record(
     """Run a study without stopping anything and keep what the simulator needs.
 
     The objective is the ordinary one with :func:`akeso.search.watch` in it; while the study is being recorded
-    no verdict ends a trial. Trials that crash are kept as such. Recording again into the same folder goes on.
+    no verdict ends a trial. Trials that crash while they are watched are kept as such. Recording again into the
+    same folder adds trials to those that are there; under which number one was recorded is noted in it as
+    ``akeso:recorded``. A folder with a study of another direction, other epochs or another ``value_of`` is refused
+    before anything is trained, and it is an error when no trial was recorded at all.
     """
     if len(study.directions) > 1:
         raise BadInput("a study with several objectives cannot be recorded; record one objective at a time")
     if trials < 1 or epochs < 1:
         raise BadInput(f"trials and epochs must be at least 1, but {trials=} and {epochs=}")
+    if value_of not in ("last", "best"):
+        raise BadInput(f"value_of is 'last' or 'best', but {value_of=}")
     target = Path(folder).resolve()
+    check(target, maximize=memory.is_maximize(study)[0], epochs=epochs, value_of=value_of)
     target.mkdir(parents=True, exist_ok=True)
     study.set_user_attr(memory.RECORD, {"folder": str(target), "epochs": epochs, "value_of": value_of})
-    study.optimize(objective, n_trials=trials, catch=(Exception,))
+    attempt = _Attempt(objective)
+    try:
+        study.optimize(attempt, n_trials=trials, catch=(Exception,), callbacks=[attempt.ended])
+    finally:
+        study.set_user_attr(memory.RECORD, None)  # what is optimised later is no longer recorded
+    if not attempt.recorded:
+        raise BadInput(
+            f"no trial was recorded in {target}: none of {trials} got as far as akeso.search.watch"
+            f"{attempt.why}; run the objective by itself to see what keeps it from there"
+        )
     return target
+
+
+class _Attempt:
+    """An objective that is being recorded, and whether its trials are."""
+
+    def __init__(self, objective: Any) -> None:
+        self._objective = objective
+        self.recorded = 0
+        self.why = ""
+
+    def __call__(self, trial: Any) -> Any:
+        try:
+            return self._objective(trial)
+        except Exception as error:
+            self.why = self.why or f" (trial {trial.number} ended with {type(error).__name__}: {error})"
+            raise
+
+    def ended(self, study: Any, trial: Any) -> None:
+        """Called after each trial: one that completes unwatched shows that there is nothing to record."""
+        self.recorded += RECORDED in trial.user_attrs
+        if trial.state.name == "COMPLETE" and not self.recorded:
+            raise BadInput(
+                f"the objective does not use akeso.search.watch: trial {trial.number} completed without it, so that "
+                "there is nothing to record; train inside `with akeso.search.watch(trial, model, optimizer, "
+                "epochs=...) as health:` and call health.report after each epoch"
+            )

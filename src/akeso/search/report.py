@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from akeso.errors import BadInput
+from akeso.errors import AkesoError, BadInput
 from akeso.search import _optional, memory
 from akeso.search.recorded import load
+
+_WANTED = "give the URL of a storage, an SQLite or journal file, or the folder of a recorded study"
 
 
 def of_study(study: Any) -> list[dict[str, Any]]:
@@ -44,29 +49,45 @@ def _plain(state: str) -> str:
 
 
 def of_storage(where: str, name: str | None) -> list[dict[str, Any]]:
-    """One row per trial of a study in a storage, given by its URL or its file."""
+    """One row per trial of a study in a storage, given by its URL or its file; nothing is written to it."""
     optuna = _optional.optuna("akeso search report")
-    storage: Any = where
-    if "://" not in where:
-        path = Path(where)
-        if not path.is_file():
-            raise BadInput(
-                f"there is no study at {where!r}; give the URL of a storage, an SQLite or journal file, or the "
-                "folder of a recorded study"
-            )
-        with path.open("rb") as file:
-            is_sqlite = file.read(15) == b"SQLite format 3"
-        if is_sqlite:
-            storage = f"sqlite:///{path}"
-        else:
-            journal = optuna.storages.journal
-            storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    names = optuna.get_all_study_names(storage)
+    try:
+        storage = _opened(optuna, where)
+        names = optuna.get_all_study_names(storage)
+    except AkesoError:
+        raise
+    except Exception as error:  # each kind of storage has its own ways of not being one
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadInput(f"{where} cannot be read as a storage of Optuna ({said}); {_WANTED}") from error
+    if not names:
+        raise BadInput(f"{where} holds no study; {_WANTED}")
     if name is None and len(names) != 1:
-        raise BadInput(f"{where} holds the studies {', '.join(names) or '(none)'}; name one with --name")
+        raise BadInput(f"{where} holds the studies {', '.join(names)}; name one with --name")
     if name is not None and name not in names:
-        raise BadInput(f"{where} holds no study {name!r}, but {', '.join(names) or 'none at all'}")
+        raise BadInput(f"{where} holds no study {name!r}, but {', '.join(names)}")
     return of_study(optuna.load_study(study_name=name or names[0], storage=storage))
+
+
+def _opened(optuna: Any, where: str) -> Any:
+    """The storage at a URL or in a file, opened as one that is there already: no tables are made in it."""
+    url, path = where, Path(where)
+    if "://" in where:
+        database = where.partition(":///")[2].partition("?")[0]
+        is_file = where.startswith("sqlite") and not database.startswith("file:")
+        path = Path(database)
+    else:
+        url, is_file = f"sqlite:///{path}", True
+    if is_file and not path.is_file():
+        raise BadInput(f"there is no study at {where!r}; {_WANTED}")
+    if url != where and not _is_sqlite(path):
+        journal = optuna.storages.journal
+        return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path)))
+    return optuna.storages.RDBStorage(url, skip_table_creation=True)
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
 
 
 def of_recorded(folder: Path) -> list[dict[str, Any]]:
@@ -91,6 +112,19 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def as_json(content: Any) -> str:
+    """The content as one JSON document; a number that is not finite, which JSON does not know, is ``null``."""
+    return json.dumps(_finite(content), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def shown_report(rows: list[dict[str, Any]]) -> str:

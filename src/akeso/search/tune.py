@@ -9,6 +9,7 @@ value (schedulers compare, and every comparison with NaN is false).
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ else:
         class Stopper:
             """Stands in for Ray's base class where Ray is not installed."""
 
+
+_log = logging.getLogger("akeso.search")
 
 #: What takes the place of a value that is not finite: far beyond any metric, near enough to be computed with.
 WORST = 1e12
@@ -153,8 +156,12 @@ class DiagnosisStopper(Stopper):
     """Ends Ray Tune trials by what they report: diagnosis columns, values that are not finite, and curves.
 
     Pass it as ``tune.RunConfig(stop=DiagnosisStopper("loss", "min", epochs=20))``; combine it with others by
-    ``tune.stopper.CombinedStopper``. Why a trial ended is in ``reasons`` by trial id, in the ``akeso_*`` columns
-    of its last result where the trial was watched, and in ``log`` when a file is given.
+    ``tune.stopper.CombinedStopper``. Why a trial ended is in ``reasons`` by trial id, and in ``log`` when a file
+    is given. The ``akeso_*`` columns of a result are written by the trial itself, by :func:`ray_watch` or
+    :func:`ray_report`: they tell of its network and of values that are not finite, and say ``continue`` where
+    the stopper ended it for its curve, for a stopper cannot change a result.
+
+    Results without ``metric`` are let pass; where none had it so far, that is said once in the log.
 
     Ray has one kind of early end: a trial that is stopped keeps its last result. ``reasons[id].action`` tells
     hopeless (``stop``) from no more gain (``finish``).
@@ -184,12 +191,14 @@ class DiagnosisStopper(Stopper):
         self._ended: dict[str, Curve] = {}
         self._judge: Judge | None = None
         self._made_for = -1
+        self._said_missing = False
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         """Whether the trial ends with this result."""
         if trial_id in self.reasons:
             return True
         if self.metric not in result:
+            self._miss(trial_id, result)
             return False
         value = as_number(result[self.metric], "DiagnosisStopper")
         # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
@@ -208,6 +217,21 @@ class DiagnosisStopper(Stopper):
     def stop_all(self) -> bool:
         """The search as a whole is never ended."""
         return False
+
+    def _miss(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Say that the metric is not reported: its name may be mistyped, and then no trial would ever end."""
+        if self._said_missing or self._values:
+            return
+        self._said_missing = True
+        by_ray = {*_tune("DiagnosisStopper").result.AUTO_RESULT_KEYS, "done", "trial_id", "experiment_tag"}
+        there = [name for name in result if name not in by_ray and not name.startswith("akeso_")]
+        _log.warning(
+            "DiagnosisStopper judges by the metric %r, but trial %s reported %s without it; the stopper ends no "
+            "trial before it is reported: correct the name if it is mistyped",
+            self.metric,
+            trial_id,
+            ", ".join(there) or "no metric",
+        )
 
     def _of_columns(self, result: Mapping[str, Any]) -> Verdict | None:
         action = result.get("akeso_action", "continue")

@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.torch.cadence import Cadence
 
 #: Share of the training time that may go into examining the history while it grows, and when it is asked for.
 _SHARE, _EAGER = 0.005, 0.05
-#: Seconds that may go into it before its share has had time to grow: enough to find a dead network in a short run.
-_ALLOWANCE = 0.06
+#: Seconds that a frugal watch, which only looks where nothing is learnt, may take before its share has had time to
+#: grow: enough to find a dead network in a short run.
+_ALLOWANCE = 0.15
+#: What a loss falls by, from the second quarter of the run so far to the last, where something is learnt.
+_FALL = 0.03
 
 
 class LiveVerdict:
@@ -30,7 +35,8 @@ class LiveVerdict:
     ) -> None:
         self._history, self._profile, self._tell = history, profile, on_finding
         self._cadence, self._share = cadence, _EAGER if eager else _SHARE
-        self._apart = 3.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
+        self._frugal = frugal
+        self._apart = 1.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
         self._spent = self._cost = 0.0
         self._next = 64 if frugal else 16
         self._told: set[str] = set()
@@ -46,10 +52,13 @@ class LiveVerdict:
         """Examine if it is time and the time is there."""
         if step < self._next:
             return
-        needed = self._spent + self._cost - _ALLOWANCE
+        needed = self._spent + self._cost - (_ALLOWANCE if self._frugal else 0.0)
         if self._next and not self._cadence.affords(needed, self._share):
             return
+        hurried = not self._next
         self._next = step + max(8, int(self._apart * step))
+        if self._frugal and not hurried and self._learns():
+            return
         from akeso.examination import examine  # with all detectors: where they are wanted
 
         began = time.perf_counter()
@@ -65,6 +74,13 @@ class LiveVerdict:
                 self._told.add(diagnosis.problem)
                 self._tell(diagnosis)
         self._suspected = {diagnosis.problem for diagnosis in found}
-        if self._suspected - self._told:
-            self._next = min(self._next, 2 * step)  # the look that confirms it
         self._hurried = False
+
+    def _learns(self) -> bool:
+        """Whether the loss fell of late: then no network is dead, and a frugal watch saves itself the look."""
+        loss = self._history.series("loss").finite().values
+        parts = np.array_split(loss, 4)
+        if len(loss) < 16:
+            return False
+        before, now = float(np.mean(parts[1])), float(np.mean(parts[3]))
+        return before - now > _FALL * abs(before)

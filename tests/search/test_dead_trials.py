@@ -1,0 +1,71 @@
+"""Networks that compute nothing end their trial in a study of any age; repaired ones go on."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import akeso
+
+EPOCHS, STEPS = 12, 32
+
+
+def _network(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    if kind == "sigmoids":
+        parts: list[nn.Module] = [nn.Linear(8, 16), nn.Sigmoid()]
+        parts += [part for _ in range(9) for part in (nn.Linear(16, 16), nn.Sigmoid())]
+        return nn.Sequential(*parts, nn.Linear(16, 2))
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            assert isinstance(layer, nn.Linear)
+            if kind == "zero":
+                layer.weight.zero_()
+                layer.bias.zero_()
+            if kind == "dead":
+                layer.bias.fill_(-20.0)
+    return model
+
+
+def _study(kind: str, rate: float, mode: akeso.search.OnProblem = "stop") -> optuna.trial.FrozenTrial:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1024, 8, generator=generator)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+
+    def objective(trial: optuna.Trial) -> float:
+        model = _network(kind)
+        optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+        with akeso.search.watch(trial, model, optimizer, epochs=EPOCHS, on_problem=mode) as health:
+            for _ in range(EPOCHS):
+                for rows in torch.randperm(1024, generator=generator).split(1024 // STEPS):
+                    optimizer.zero_grad()
+                    functional.cross_entropy(model(x[rows]), y[rows]).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    health.report(functional.cross_entropy(model(x), y))
+        return float(health.value)
+
+    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(objective, n_trials=1)
+    return study.trials[0]
+
+
+@pytest.mark.parametrize("kind", ["zero", "dead", "sigmoids"])
+def test_a_dead_network_ends_the_first_trial_of_a_study(kind: str) -> None:
+    trial = _study(kind, 0.05)
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert trial.user_attrs["akeso:problem"] in ("dying-relu", "vanishing-gradient", "constant-prediction")
+
+
+def test_one_that_learns_goes_on() -> None:
+    assert _study("good", 0.05).state == optuna.trial.TrialState.COMPLETE
+
+
+def test_a_repaired_trial_is_not_held_to_what_was_found_before() -> None:
+    trial = _study("good", 300.0, "repair")
+    assert trial.state == optuna.trial.TrialState.COMPLETE
+    assert trial.user_attrs["akeso:trial"]["outcome"] == "repaired"

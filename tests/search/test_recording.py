@@ -1,0 +1,172 @@
+"""Recording into a folder again, with the wrong objective, or with the wrong study: by function and by command."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from click.testing import CliRunner
+
+import akeso
+from akeso.errors import BadInput
+from akeso.search import load, record
+from akeso.search.cli import search
+from akeso.search.recorded import RecordedTrial, StudyRecorder
+from akeso.search.recording import RECORDED
+from tests.search.trials import objective as training
+
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+
+
+def new_study(seed: int = 0, direction: str = "minimize", **options: Any) -> optuna.Study:
+    sampler = optuna.samplers.RandomSampler(seed=seed)
+    return optuna.create_study(direction=direction, sampler=sampler, **options)
+
+
+def watched(trial: optuna.Trial) -> float:
+    x = trial.suggest_float("x", 0, 1)
+    with akeso.search.watch(trial, epochs=3) as health:
+        for epoch in range(3):
+            health.report(x + 1 / (epoch + 1))
+    return float(health.value)
+
+
+def test_recording_a_new_study_into_a_folder_adds_to_the_trials_there(tmp_path: Path) -> None:
+    first = new_study(seed=0)
+    record(first, watched, tmp_path, epochs=3, trials=6)
+    before = load(tmp_path).trials
+    second = new_study(seed=1)
+    record(second, watched, tmp_path, epochs=3, trials=6)
+    trials = load(tmp_path).trials
+    assert [trial.number for trial in trials] == list(range(12))
+    assert trials[:6] == before
+    assert [t.params["x"] for t in trials[6:]] == [t.params["x"] for t in second.trials]
+    assert [t.user_attrs[RECORDED] for t in second.trials] == list(range(6, 12))
+
+
+def test_a_study_that_goes_on_keeps_the_numbers_of_its_trials(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    for _ in range(2):
+        study = new_study(study_name="one", storage=storage, load_if_exists=True)
+        record(study, watched, tmp_path / "recorded", epochs=3, trials=2)
+    assert [t.user_attrs[RECORDED] for t in study.trials] == [0, 1, 2, 3]
+    assert len(load(tmp_path / "recorded").trials) == 4
+
+
+def test_journals_of_different_studies_do_not_share_a_folder(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        record(new_study(seed), lambda t: training(t, epochs=1), tmp_path, epochs=1, trials=1)
+    journals = [tmp_path / "journals" / name for name in ("00000", "00001")]
+    assert all(list(journal.iterdir()) for journal in journals)
+    assert load(tmp_path).trials[0].params != load(tmp_path).trials[1].params
+
+
+def test_a_number_is_claimed_by_one_worker_only(tmp_path: Path) -> None:
+    recorder = StudyRecorder(tmp_path, name="one", maximize=False, epochs=3)
+    recorder.add(RecordedTrial(2, {}, (), ()))  # without a journal
+    claimed: list[int] = []
+    workers = [threading.Thread(target=lambda: claimed.append(recorder.claim(0))) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(claimed) == [0, 1, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("direction", "epochs", "value_of"),
+    [("maximize", 3, "last"), ("minimize", 4, "last"), ("minimize", 3, "best")],
+)
+def test_a_study_of_another_kind_is_refused_before_it_trains(
+    tmp_path: Path, direction: str, epochs: int, value_of: str
+) -> None:
+    record(new_study(), watched, tmp_path, epochs=3, trials=1)
+    other = new_study(direction=direction)
+    with pytest.raises(
+        BadInput, match=r"minimizes the last value of 3 epochs, not one that .* another folder"
+    ):
+        record(other, watched, tmp_path, epochs=epochs, trials=2, value_of=value_of)
+    assert other.trials == []
+    assert len(load(tmp_path).trials) == 1
+
+
+def test_an_objective_without_watch_is_refused_after_its_first_trial(tmp_path: Path) -> None:
+    study = new_study()
+    with pytest.raises(BadInput, match=r"does not use akeso\.search\.watch: trial 0 completed without it"):
+        record(study, lambda trial: trial.suggest_float("x", 0, 1), tmp_path, epochs=3, trials=5)
+    assert len(study.trials) == 1
+
+
+def test_a_trial_that_ends_before_watch_is_left_out(tmp_path: Path) -> None:
+    def sometimes(trial: optuna.Trial) -> float:
+        if trial.number == 0:
+            raise optuna.TrialPruned  # a combination that makes no network
+        return 0.5 if trial.number == 2 else watched(trial)  # and one whose value is known
+
+    record(new_study(), sometimes, tmp_path, epochs=3, trials=4)
+    assert [trial.number for trial in load(tmp_path).trials] == [1, 3]
+
+
+def test_when_no_trial_gets_as_far_as_watch_the_error_says_why(tmp_path: Path) -> None:
+    def broken(trial: optuna.Trial) -> float:
+        raise RuntimeError("no data")
+
+    with pytest.raises(BadInput, match=r"none of 2 got as far .*trial 0 ended with RuntimeError: no data"):
+        record(new_study(), broken, tmp_path, epochs=3, trials=2)
+
+
+def test_wrong_values_and_foreign_folders_are_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="value_of is 'last' or 'best', but value_of='first'"):
+        record(new_study(), watched, tmp_path, epochs=3, trials=1, value_of="first")
+    for text in ("not JSON", "[1]", '{"name": "x"}'):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(BadInput, match=r"study\.json does not describe a recorded study"):
+            load(tmp_path)
+        with pytest.raises(BadInput, match=r"study\.json does not describe a recorded study"):
+            record(new_study(), watched, tmp_path, epochs=3, trials=1)
+
+
+OBJECTIVES = """
+import akeso
+
+def watched(trial):
+    x = trial.suggest_float("x", 0, 1)
+    if trial.number == 3:
+        raise RuntimeError("before")
+    with akeso.search.watch(trial, epochs=2) as health:
+        health.report(x)
+        if trial.number == 1:
+            raise RuntimeError("within")
+        health.report(x)
+    return health.value
+
+def unwatched(trial):
+    return trial.suggest_float("x", 0, 1)
+"""
+
+
+def test_the_command_counts_what_is_new_and_fails_when_nothing_is(tmp_path: Path) -> None:
+    script, folder = tmp_path / "mine.py", tmp_path / "recorded"
+    script.write_text(OBJECTIVES)
+
+    def run(function: str, trials: int, *options: str) -> Any:
+        common = ["--trials", str(trials), "--epochs", "2"]
+        return CliRunner().invoke(search, ["record", f"{script}:{function}", str(folder), *common, *options])
+
+    done = run("watched", 3, "--direction", "minimize")
+    assert (done.exit_code, "3 trials recorded" in done.output) == (0, True)
+    assert "1 of these crashed" in done.output
+    done = run("watched", 5, "--direction", "minimize", "--seed", "1")
+    assert "7 trials recorded" in done.output
+    assert "4 of them now" in done.output
+    assert "1 of 5 trials ended before akeso.search.watch" in done.output
+    done = run("watched", 2, "--direction", "maximize")
+    assert done.exit_code != 0
+    assert "record into another folder" in str(done.exception)
+    done = run("unwatched", 2, "--direction", "minimize")
+    assert done.exit_code != 0
+    assert "does not use akeso.search.watch" in str(done.exception)
+    assert len(load(folder).trials) == 7

@@ -1,0 +1,93 @@
+"""``akeso search report`` on what is no storage, and the JSON of the search commands."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from click.testing import CliRunner
+
+from akeso.errors import BadInput
+from akeso.search.cli import search
+from akeso.search.recorded import RecordedTrial, StudyRecorder
+from akeso.search.report import as_json, of_storage
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def strict(text: str) -> Any:
+    """The document as a parser reads it that knows no NaN."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_files_that_are_no_storage_are_clear_errors_and_stay_as_they_are(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("create table mine (x)")
+    connection.close()
+    script, empty, torn = tmp_path / "s.py", tmp_path / "empty.log", tmp_path / "torn.log"
+    script.write_text("import akeso\nprint(1)\n")
+    empty.write_text("")
+    torn.write_bytes(b"\xff\xfe\x00\n" * 3)
+    for path in (foreign, script, torn):
+        before = path.read_bytes()
+        with pytest.raises(BadInput, match=r"cannot be read as a storage of Optuna .*; give the URL"):
+            of_storage(str(path), None)
+        assert path.read_bytes() == before
+    with pytest.raises(BadInput, match="holds no study; give the URL"):
+        of_storage(str(empty), None)
+
+
+@pytest.mark.parametrize("where", ["missing.db", "sqlite:///missing.db", "sqlite:///deep/er/missing.db"])
+def test_what_is_not_there_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="there is no study at"):
+        of_storage(where, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["nothing://x", "redis://localhost:1", "://"])
+def test_urls_of_no_storage_are_clear_errors(where: str) -> None:
+    with pytest.raises(BadInput, match="cannot be read as a storage"):
+        of_storage(where, None)
+
+
+def test_a_storage_is_read_by_its_url_its_path_and_its_study(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    for name in ("one", "two"):
+        study = optuna.create_study(study_name=name, storage=f"sqlite:///{path}")
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    for where in (str(path), f"sqlite:///{path}"):
+        assert len(of_storage(where, "two")) == 2
+        with pytest.raises(BadInput, match="one, two; name one"):
+            of_storage(where, None)
+        with pytest.raises(BadInput, match="holds no study 'three', but one, two"):
+            of_storage(where, "three")
+
+
+def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:
+    assert strict(as_json({"a": [math.nan, {"b": -math.inf}], "c": (1.5, True, None, "NaN")})) == {
+        "a": [None, {"b": None}],
+        "c": [1.5, True, None, "NaN"],
+    }
+    folder = tmp_path / "recorded"
+    recorder = StudyRecorder(folder, name="broken", maximize=False, epochs=2, value_of="last")
+    for number in range(2):
+        recorder.add(RecordedTrial(number, {}, (math.nan, math.inf), (1.0, 2.0)))
+    rows = strict(CliRunner().invoke(search, ["report", str(folder), "--json"]).output)
+    assert [row["values"] for row in rows] == [[None], [None]]
+    shown = strict(CliRunner().invoke(search, ["simulate", str(folder), "--json"]).output)
+    assert (shown["best"], shown["best_without"], shown["best_lost"]) == (None, None, None)
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    optuna.create_study(storage=storage).optimize(lambda trial: math.inf, n_trials=1)
+    rows = strict(CliRunner().invoke(search, ["report", storage, "--json"]).output)
+    assert rows[0]["values"] == [None]
