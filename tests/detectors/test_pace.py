@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from akeso.detectors.progress import SlowConvergence
 from akeso.detectors.standing import standing
@@ -48,6 +49,17 @@ def test_weights_that_rest_are_the_fault_of_the_rate_only_where_it_is_gone() -> 
     assert "learning-rate-too-low" not in found
     gone = Sketch(**{**CHANCE, "validation": flat(2.31)}, rate=lambda share: 0.1 * np.exp(-60 * share))
     assert "learning-rate-too-low" in {d.problem for d in examine(gone.history()).diagnoses}
+
+
+@pytest.mark.parametrize(("pace", "named"), [(8.0, True), (60.0, False)])
+def test_a_loss_thrown_up_at_the_start_is_forgotten_unless_coming_down_took_most_of_the_run(
+    pace: float, named: bool
+) -> None:
+    def thrown(share: np.ndarray) -> np.ndarray:
+        return np.where(share < 0.01, 2.3, 2.1 - 0.9 * share + 300.0 * np.exp(-pace * share))
+
+    wild = Sketch(loss=thrown, accuracy=lambda s: 0.1 + 0.3 * s, update=lambda i: 0.3)
+    assert ("learning-rate-too-high" in {d.problem for d in examine(wild.history()).diagnoses}) == named
 
 
 def test_what_was_learnt_and_lost_again_is_the_fault_of_the_steps() -> None:

@@ -236,3 +236,22 @@ model = Net()
         assert not done.ledger.refused
         model, x = done.names["model"], done.names["x"]
         assert torch.equal(model(x), model.last(torch.relu(model.one(x))))
+
+
+def test_weights_that_belong_to_no_module_are_drawn_anew_where_they_are_out_of_range(tmp_path):
+    bare = """
+w1, w2 = torch.randn(2, 64, requires_grad=True), (0.1 * torch.randn(64, 2)).requires_grad_()
+before = w1.detach().clone(), w2.detach().clone()
+optimizer = torch.optim.SGD([w1, w2], lr=0.0)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(torch.relu(x @ w1 * 20) @ w2, y)
+    loss.backward()
+    optimizer.step()
+"""
+    wide = bare.replace("torch.randn(2, 64, requires_grad=True)", "(9 * torch.randn(2, 64)).requires_grad_()")
+    done = perform(tmp_path, CIRCLE + wide, edit("reinitialise", scheme="auto"))
+    assert not done.refused
+    assert float(done["w1"].detach().std()) < 2.0
+    assert torch.equal(done["before"][1], done["w2"].detach())
+    assert perform(tmp_path, CIRCLE + bare, edit("reinitialise", scheme="auto")).refused

@@ -93,6 +93,26 @@ def test_task_and_loss_are_known_without_asking(
     assert facts.get("output_activation") == activation
 
 
+def test_a_head_that_minds_no_mode_may_stay_in_training_while_its_body_is_evaluated() -> None:
+    body = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)).requires_grad_(False)
+    head = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(head.parameters(), 0.1)
+    x, y = torch.randn(64, 4), torch.randint(2, (64,))
+    for evaluates, said in ((True, False), (False, True)):
+        body.train(not evaluates)
+        with akeso.watch(optimizer=optimizer) as watch:
+            for _ in range(4):
+                for rows in torch.arange(64).split(16):
+                    optimizer.zero_grad()
+                    torch.nn.functional.cross_entropy(head(body(x[rows])), y[rows]).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    torch.nn.functional.cross_entropy(head(body(x + 1.0)), y)
+        events = watch.history.events_of("evaluation")
+        assert events
+        assert any(event.data["training_mode"] for event in events) == said
+
+
 def test_validation_is_seen_with_its_accuracy_and_loss() -> None:
     history = _watched("validated").history
     assert history.series("val_accuracy").steps.tolist() == [5, 11, 17, 23]

@@ -157,3 +157,10 @@ def test_smaller_batches_cost_what_their_samples_cost() -> None:
 def test_every_plan_is_named_as_it_is_called() -> None:
     assert sorted(PLANS) == ["akeso", "autotrainer", "random", "reseed"]
     assert all(plan.name == name for name, plan in PLANS.items())
+
+
+def test_a_rate_that_is_wrong_for_every_cure_is_set_on_top_of_one() -> None:
+    outcome = akeso.treat(sick(lr=2e-5, seed=1))
+    assert outcome.prescription.of("set-learning-rate")
+    assert outcome.after is not None
+    assert outcome.after > 0.9

@@ -38,6 +38,7 @@ class LearningRateTooHigh(Detector):
     gradient_effect: float = 1e3
     had_learned: float = 0.6
     lost: float = 0.15
+    wasted: float = 0.4
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -58,7 +59,7 @@ class LearningRateTooHigh(Detector):
         above = stand.over >= self.wait and stand.remaining_loss >= self.above and not stand.recent.falls
         if not (stand.suffers(self.remaining_if_strong) or above):
             return
-        rise, risen = self._rise(history, stand)
+        rise, risen, wasted = self._rise(history, stand)
         long_steps = longest >= self.update
         if not (stand.suffers(self.remaining) or above) and not longest >= 2.0 * self.update:
             return
@@ -69,7 +70,9 @@ class LearningRateTooHigh(Detector):
             return
         if not overshot and stand.coming_down(self.wait):
             return
-        if stand.learned(self.learned) and not self._still(history, stand):
+        # A wild start is forgotten, unless coming down from it has taken up most of the run.
+        mostly = stand.finished and wasted >= self.wasted
+        if stand.learned(self.learned) and not mostly and not self._still(history, stand):
             return
         confidence = 0.6 + (0.15 if long_steps else 0.0) + (0.15 if overshot else 0.0)
         confidence += 0.05 if stand.diverged else 0.0
@@ -146,18 +149,21 @@ class LearningRateTooHigh(Detector):
         )
 
     def _still(self, history: History, stand: Standing) -> bool:
-        """Whether a run that did learn is held up by its long steps now; a wild start is long forgotten."""
+        """Whether a run that did learn is held up by its long steps now."""
         now = network.updates(history, network.recent(history, 0.3, 20))
         return not stand.recent.falls and len(now) > 0 and float(np.median(now)) >= self.update
 
-    def _rise(self, history: History, stand: Standing) -> tuple[float, int]:
-        """How far the loss rose above its start, in units of the larger of start and constant prediction."""
+    def _rise(self, history: History, stand: Standing) -> tuple[float, int, float]:
+        """How far the loss rose above its start, in units of the larger of start and constant prediction.
+
+        With the step in which it did, and the share of the run that it spent up there.
+        """
         loss = history.series("loss").finite()
         if len(loss) < 5 or not math.isfinite(stand.first):
-            return 0.0, 0
+            return 0.0, 0, 0.0
         if stand.first < 0 or 0.1 < float(np.mean(loss.values < 0)) < 0.9:
             # Rewards, likelihoods and critics have any sign: their start is no measure of anything.
-            return 0.0, 0
+            return 0.0, 0, 0.0
         unit = max(abs(stand.first), stand.baseline if math.isfinite(stand.baseline) else 0.0, 1e-12)
         smooth = loss.values
         if len(smooth) >= 15:
@@ -167,4 +173,5 @@ class LearningRateTooHigh(Detector):
         above = smooth - stand.first - 4.0 * stand.noise
         peak = int(np.argmax(above))
         over = np.flatnonzero(above >= 0.5 * unit)
-        return max(0.0, float(above[peak])) / unit, int(loss.steps[over[0] if len(over) else peak])
+        risen = int(loss.steps[over[0] if len(over) else peak])
+        return max(0.0, float(above[peak])) / unit, risen, len(over) / len(above)

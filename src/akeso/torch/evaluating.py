@@ -13,6 +13,7 @@ from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluation import Outcome, Phase
 from akeso.torch.mailbox import Mailbox
+from akeso.torch.naming import DROPOUTS, NORMS
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
@@ -21,6 +22,8 @@ from akeso.torch.record import Record
 _COMPARED = 4
 #: Phases that are followed whatever they cost, at the start and per step: an epoch is longer than this.
 _USUAL, _PER_STEP = 16, 0.1
+#: The same for those who are frugal.
+_FIRST = 3
 #: Share of the budget for the others.
 _SHARE = 0.3
 
@@ -28,9 +31,11 @@ _SHARE = 0.3
 class Evaluations:
     """Follows the evaluation phases of a script from their opening to their readings."""
 
-    def __init__(self, record: Record, mailbox: Mailbox, batches: BatchReader, cadence: Cadence) -> None:
+    def __init__(
+        self, record: Record, mailbox: Mailbox, batches: BatchReader, cadence: Cadence, frugal: bool = False
+    ) -> None:
         self._record, self._mailbox, self._batches, self._cadence = record, mailbox, batches, cadence
-        self._phases = 0
+        self._phases, self._frugal = 0, frugal
         self.spent = 0.0  # seconds that following them has taken
         self._familiar = inputs.Familiar()
         self._phase: Phase | None = None
@@ -77,11 +82,12 @@ class Evaluations:
             self.passes.begin(reading=False)
 
     def _too_often(self, step: int) -> bool:
-        """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much."""
-        return (
-            self._phases > max(_USUAL, step * _PER_STEP)
-            and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
-        )
+        """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much.
+
+        Who is frugal is told by other means how each evaluation went, and follows those that can be afforded.
+        """
+        usual = _FIRST if self._frugal else max(_USUAL, step * _PER_STEP)
+        return self._phases > usual and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
 
     def end(self, *, by_backward: bool) -> None:
         """The phase is over: training goes on, or the run ends."""
@@ -137,7 +143,7 @@ class Evaluations:
         loader = id(self.loader) if self.loader is not None else 0
         compared = sum(group.batches for group in phase.groups) < _COMPARED
         marks = inputs.marks_of(given) if given is not None and compared else None
-        phase.output(tensor, loader, rows, module.training, marks)
+        phase.output(tensor, loader, rows, module.training and _minds(module), marks)
 
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The script has called a torch function outside of any model."""
@@ -147,6 +153,11 @@ class Evaluations:
             self._phase.loss(self.passes.calls.pop(), self._batches.target_kind)
         else:
             self._phase.called(name, args, result)
+
+
+def _minds(module: nn.Module) -> bool:
+    """Whether anything in a model in training mode makes a difference to that mode."""
+    return any(part.training for part in module.modules() if isinstance(part, (*NORMS[:1], *DROPOUTS)))
 
 
 def _is_familiar(seen: int, of: int) -> bool:

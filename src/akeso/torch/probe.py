@@ -77,7 +77,7 @@ class Probe(Listener):
         self._mailbox = Mailbox()
         self._sites = Sites()
         self._batches = BatchReader(self._record, self._names)
-        self._evaluations = Evaluations(self._record, self._mailbox, self._batches, self.cadence)
+        self._evaluations = Evaluations(self._record, self._mailbox, self._batches, self.cadence, frugal)
         self._alarms = Alarms(self._record, self._names, self._alarmed)
         self._book = LossBook(self._record, self._mailbox, self.cadence, self._alarms.loss)
         self._passes = Passes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,6 +84,13 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
     return f"weights drawn anew ({scheme})"
 
 
+@torch.no_grad()
+def redraw_held(tensors: Sequence[Tensor]) -> int:
+    """Draw weights that a script holds itself anew where they are out of range; how many were."""
+    vectors = [tensor.numel() for tensor in tensors if tensor.dim() == 1]
+    return sum(_bare(tensor, vectors, written_out=True) for tensor in tensors)
+
+
 def _fitting(kind: str) -> str:
     return "he" if kind in _RECTIFIERS else "lecun" if kind in ("SELU", "none") else "xavier"
 
@@ -102,20 +110,23 @@ def _draw(weight: Tensor, scheme: str, *, tied: bool) -> None:
         nn.init.xavier_uniform_(weight)
 
 
-def _bare(weight: Tensor, vectors: list[int]) -> None:
-    """Draw a weight that no layer holds anew where it is out of range for the number of its inputs.
+def _bare(weight: Tensor, vectors: list[int], *, written_out: bool = False) -> bool:
+    """Draw a weight that no layer holds anew where it is out of range for the number of its inputs; whether it was.
 
-    A matrix is used as layers use theirs, outputs first, or written out the other way round: the vectors beside it,
-    which are mostly biases, tell.
+    A matrix is used as layers use theirs, outputs first, or ``written_out`` the other way round: the vectors beside
+    it, which are mostly biases, tell.
     """
     if weight.dim() < 2 or not weight.is_floating_point():
-        return
+        return False
     inputs = math.prod(weight.shape[1:])
-    if weight.dim() == 2 and weight.shape[1] in vectors and weight.shape[0] not in vectors:
-        inputs = weight.shape[0]
+    if weight.dim() == 2:
+        rows, columns = (size in vectors for size in weight.shape)
+        inputs = weight.shape[0] if (columns and not rows) or (written_out and columns == rows) else inputs
     spread = float(weight.std()) * math.sqrt(inputs)
-    if not (math.isfinite(spread) and _NARROWEST < spread < _WIDEST):
-        weight.normal_(std=math.sqrt(2.0 / inputs))
+    if math.isfinite(spread) and _NARROWEST < spread < _WIDEST:
+        return False
+    weight.normal_(std=math.sqrt(2.0 / inputs))
+    return True
 
 
 def _recurrent(module: nn.Module) -> None:

@@ -41,11 +41,15 @@ FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
 #: Once a candidate works, this many more are held against it.
 OTHERS_AFTER_A_CURE = 2
+#: So many cures that all ask for another learning rate are enough.
+ENOUGH = 3
 #: Confidence from which on a diagnosis ends the untreated run for good, and how far past the step at which the cure
 #: began to learn it is run otherwise.
 SURE, PAST_TAKE_OFF = 0.9, 1.5
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
+#: What stands in the way of any cure, however mildly it is put.
+RATES = ("learning-rate-too-low", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
 SLOW = 0.25
 
@@ -125,6 +129,8 @@ class AkesoPlan(Plan):
             since += bool(since) or works
             if (works and (certain or attempt.score >= GOOD)) or since > OTHERS_AFTER_A_CURE:
                 break
+            if sum(_at_odds(other) for other in tried) >= ENOUGH:
+                break  # what is left of the budget goes into a better rate
         ranked = sorted(tried, key=lambda attempt: rank(attempt, untreated))
         # A remedy that is behind at the rate it came with may be ahead at another.
         raised = [self._combine(ledger, untreated, attempt) for attempt in ranked[:2]]
@@ -300,7 +306,9 @@ def _until_sick(ledger: Ledger) -> Attempt:
 
 def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[list[Diagnosis], int]:
     """What a cure has left to cure, and how many remedies that is worth."""
-    left = [found for found in treatable(current.diagnoses) if found.severity == "error"]
+    left = [
+        found for found in treatable(current.diagnoses) if found.severity == "error" or found.problem in RATES
+    ]
     if left:
         return left, 2
     early = current.steps <= round(SECOND_RUNG * ledger.planned)
@@ -314,6 +322,11 @@ def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[li
     if learnt_nothing(current):
         return [_suspicion("slow-convergence")], 2
     return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)
+
+
+def _at_odds(attempt: Attempt) -> bool:
+    """Whether the learning rate is found to be wrong for what a cure has made of the model."""
+    return any(found.problem in RATES for found in attempt.diagnoses)
 
 
 def _rest(ledger: Ledger, steps: int) -> int:

@@ -12,6 +12,7 @@ from akeso.remedies.edit import Edit
 from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.part import Part
+from akeso.torch.surgery.initialisation import redraw_held
 from akeso.torch.surgery.operation import operate
 from akeso.torch.surgery.registration import register_held
 
@@ -99,9 +100,21 @@ class Models(Part):
         return args
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
-        """An optimizer made after the surgery may have been given a list of parameters made before it."""
+        """An optimizer made after the surgery may have been given a list of parameters made before it.
+
+        Weights that belong to no module are first met here.
+        """
         for model in self.operation.models:
             self._enrol_with(model, optimizer)
+        edit = self.ledger.one("reinitialise")
+        held = [
+            tensor
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+            if not isinstance(tensor, nn.Parameter)
+        ]
+        if edit is not None and redraw_held(held):
+            self.ledger.mark(edit)
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Optimizers made before the first forward pass have all they need by now."""
