@@ -311,7 +311,7 @@ def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[li
     ]
     if left:
         return left, 2
-    early = current.steps <= round(SECOND_RUNG * ledger.planned)
+    early = current.steps <= max(FEWEST_STEPS, round(SECOND_RUNG * ledger.planned))
     if not early or current.prescription.of("find-learning-rate"):
         return [], 0
     if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
