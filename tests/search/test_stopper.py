@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
+import torch
 
 pytest.importorskip("ray.tune")
 
-from akeso.search.tune import DiagnosisStopper
+from akeso.search.tune import DiagnosisStopper, ray_watch
+from tests.search.trials import build, train_epoch
 
 
 def test_a_mistyped_metric_is_said_once_and_fails_no_trial(caplog: pytest.LogCaptureFixture) -> None:
@@ -36,3 +38,18 @@ def test_a_metric_that_only_some_results_have_is_not_complained_of(caplog: pytes
         assert not stopper("a", {"speed": 1.0, "training_iteration": 2})
         assert not stopper("b", {"training_iteration": 1})
     assert not caplog.records
+
+
+@pytest.mark.filterwarnings("ignore:.*executed by a Tuner")  # reports go nowhere here
+def test_a_profile_that_judges_by_epochs_ends_a_watched_trial_at_a_report() -> None:
+    model, optimizer = build(0.1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    reports = 0
+    with ray_watch(model, optimizer, metric="loss", mode="min", profile="bttackler") as health:
+        for _ in range(12):
+            loss = train_epoch(model, optimizer)
+            reports += 1
+            health.report({"loss": loss})
+    assert reports < 12

@@ -143,11 +143,19 @@ class RayHealth:
         ray_report(metrics, metric=self.metric, mode=self.mode, **options)
         if finite:
             self._last = dict(metrics)
+        profile = self._judge.profile
+        if profile.finishes or profile.stops - profile.at_steps:  # these wait for the end of an epoch
+            self._act(self._inspection.diagnoses, within_epoch=False)
 
     def _found(self, diagnosis: Diagnosis) -> None:
+        self._act((diagnosis,), within_epoch=True)
+
+    def _act(self, findings: tuple[Diagnosis, ...], *, within_epoch: bool) -> None:
         finite = [value for value in self._values if math.isfinite(value)]
         costs = running_costs(finite, maximize=self._judge.maximize)
-        verdict = self._judge.of_findings([diagnosis], costs, epoch=len(finite), within_epoch=True)
+        verdict = self._judge.of_findings(
+            findings, costs, epoch=len(finite) - (not within_epoch), within_epoch=within_epoch
+        )
         if verdict:
             raise Ending(verdict)
 
