@@ -61,6 +61,7 @@ _ALL: Final = (
         "run",
         "the same for rare values, each within its own feature (inputs of rank 2)",
     ),
+    Signal("input_whole", "run", "share of input values that are whole numbers (inputs of rank 2)"),
     Signal("input_feature_far", "run", "the value that lies so far off"),
     Signal(
         "input_feature_alike", "run", "samples that have exactly this value, if nothing else comes near it"

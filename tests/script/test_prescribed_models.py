@@ -255,3 +255,19 @@ for step in range(3):
     assert float(done["w1"].detach().std()) < 2.0
     assert torch.equal(done["before"][1], done["w2"].detach())
     assert perform(tmp_path, CIRCLE + bare, edit("reinitialise", scheme="auto")).refused
+
+
+def test_names_are_looked_up_and_their_rows_reach_the_optimizer(tmp_path):
+    script = (
+        CIRCLE
+        + """
+x = torch.randint(0, 50, (len(y), 10)).float()
+model = nn.Sequential(nn.Linear(10, 5), nn.ReLU(), nn.Linear(5, 2))
+"""
+        + TRAIN
+    )
+    done = perform(tmp_path, script, edit("embed-inputs", names=49))
+    assert not done.refused
+    held = {id(p) for group in done["optimizer"].param_groups for p in group["params"]}
+    assert {id(p) for p in done["model"][0].parameters()} <= held
+    assert type(done["model"][0]).__name__ == "NameEmbedding"

@@ -164,3 +164,24 @@ def test_a_rate_that_is_wrong_for_every_cure_is_set_on_top_of_one() -> None:
     assert outcome.prescription.of("set-learning-rate")
     assert outcome.after is not None
     assert outcome.after > 0.9
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_whole_numbers_are_taken_for_names_or_quantities_by_what_is_learnt_from_them(names: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    if names:
+        x = torch.randint(0, 300, (3000, 30), generator=generator).float()
+        y = ((x % 7 == 0).sum(1) > 4).long()
+    else:
+        signal = torch.randn(3000, 30, generator=generator)
+        x, y = (2000 + 400 * signal).round().clamp(0, 4095), (signal[:, :5].sum(1) > 0).long()
+    outcome = akeso.treat(
+        akeso.Recipe(
+            lambda: nn.Sequential(nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 2)), (x[:2500], y[:2500]),
+            (x[2500:], y[2500:]), loss=nn.CrossEntropyLoss(), optimizer="Adam", lr=1e-3, epochs=15, batch_size=50,
+        )
+    )  # fmt: skip
+    assert bool(outcome.prescription.of("embed-inputs")) == names
+    assert bool(outcome.prescription.of("scale-inputs")) != names
+    assert outcome.after is not None
+    assert outcome.after > 0.8

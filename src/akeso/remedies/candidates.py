@@ -11,7 +11,7 @@ from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.activation import SubstituteActivation, SubstituteGrowing
 from akeso.remedies.chart import chart
-from akeso.remedies.data import ScaleInputs, Shuffle
+from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import GuardFunctions, Mode, RollBack, TrainEverything, ZeroGrad
@@ -54,7 +54,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(output=True),),
     "improper-loss": (LossAndOutput(), MeanReduction()),
-    "abnormal-data": (Shuffle(), ScaleInputs(), RobustLoss(), TargetUnits()),
+    "abnormal-data": (Shuffle(), ScaleInputs(), EmbedNames(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),
     "learning-rate-too-high": (

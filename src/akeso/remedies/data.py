@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
 from akeso.remedies.objective import TargetUnits
+
+#: Columns from which on inputs may be sequences of names, the largest spread of one over that of the typical one, and
+#: the largest grey level.
+_COLUMNS, _ALIKE, _GREY = 8, 3.0, 255
 
 
 def scale_inputs() -> Edit:
@@ -27,6 +33,27 @@ class Shuffle(Remedy):
             found.problem == "abnormal-data" and "target_top_share" in found.evidence for found in diagnoses
         ):
             yield Prescription([Edit("shuffle-data")])
+
+
+class EmbedNames(Remedy):
+    """An embedding in place of the first layer, where inputs are numbers of words or items and no quantities.
+
+    Such numbers are whole, go up to thousands, and are alike in every column. Grey levels are too, but go up to 255.
+    """
+
+    name = "embed-inputs"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        low, high, whole, spread = (
+            history.series(signal).finite().values
+            for signal in ("input_min", "input_max", "input_whole", "input_scale_spread")
+        )
+        shape = list(history.facts.get("input_shape") or ())
+        if not (len(low) and len(whole) and len(spread)) or len(shape) != 2 or shape[1] < _COLUMNS:
+            return
+        alike = float(np.median(spread)) <= _ALIKE
+        if alike and low.min() >= 0 and high.max() > _GREY and whole.min() == 1.0:
+            yield Prescription([Edit("embed-inputs", "", {"names": int(high.max())})])
 
 
 class ScaleInputs(Remedy):

@@ -41,6 +41,7 @@ from akeso.errors import BadInput
 #: weight-classes          ``kind``: "inverse-frequency"
 #: standardise-targets     none
 #: scale-inputs            ``kind``: "standard"; ``nan``: "impute"; ``outliers``: "clip"
+#: embed-inputs            ``names``: the largest number that stands for one
 #: roll-back               ``step``, ``skip``, ``factor``
 #: keep-best-weights       none: what is handed back are the weights of the best evaluation, not the last ones
 #: reseed                  ``seed``
@@ -73,6 +74,7 @@ REMEDIES: Mapping[str, str] = {
     "mean-reduction": "loss averaged over the batch instead of summed",
     "weight-classes": "rare classes weighted up",
     "standardise-targets": "targets standardised, predictions handed back in the original units",
+    "embed-inputs": "numbers of names looked up instead of multiplied",
     "scale-inputs": "inputs cleaned and scaled by the training data",
     "roll-back": "back to a snapshot before the trouble",
     "keep-best-weights": "the weights of the best evaluation instead of the last ones",

@@ -47,6 +47,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "reinitialise": model.reinitialise,
     "set-dropout": model.set_dropout,
     "add-residual": model.add_residual,
+    "embed-inputs": model.embed_inputs,
     "set-output-bias": model.set_output_bias,
     "scale-inputs": model.scale_inputs,
     "set-learning-rate": loop.set_learning_rate,

@@ -213,6 +213,15 @@ def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     )
 
 
+def embed_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """In words: what goes into the model has to become whole numbers too."""
+    return (
+        "the inputs are numbers of names, not quantities: replace the first nn.Linear(n, width) by "
+        f"nn.EmbeddingBag({int(edit.values['names']) + 1}, width), give it x.long() and "
+        "multiply what comes out by n ** 0.5"
+    )
+
+
 def set_output_bias(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """In words: the prior is in the data."""
     return (

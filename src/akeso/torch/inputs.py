@@ -85,6 +85,7 @@ def input_items(tensor: torch.Tensor) -> Items:
         if part.dim() == 2 and part.shape[1] > 1:
             items.append(("input_spreads", spread[:_COLUMNS]))
             items.append(("input_levels", columns.mean(0)[:_COLUMNS]))
+            items.append(("input_whole", (clean == clean.round()).float().mean()))
             items += columns_of("input", clean)
     flat = clean.reshape(-1)
     items.append(("input_part", flat[:: math.ceil(flat.numel() / 1024)]))
@@ -97,6 +98,8 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
         return {}
     out = {name: delivery[name] for name in ("input_nonfinite", "input_min", "input_max", "input_mean")}
     out["input_std"] = math.sqrt(max(delivery["input_var"], 0.0))
+    if "input_whole" in delivery:
+        out["input_whole"] = delivery["input_whole"]
     if "input_constant" in delivery:
         out["input_constant"] = delivery["input_constant"]
         size = math.sqrt(max(delivery["input_var"], 0.0) + delivery["input_mean"] ** 2)

@@ -13,6 +13,7 @@ from akeso.errors import AkesoError, Refused
 from akeso.remedies.edit import Edit
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.initialisation import reinitialise, set_output_bias
+from akeso.torch.surgery.names import embed_names
 from akeso.torch.surgery.normalisation import insert_normalisation
 from akeso.torch.surgery.residual import add_residual
 from akeso.torch.surgery.substitution import substitute_activation
@@ -21,6 +22,7 @@ from akeso.torch.surgery.substitution import substitute_activation
 MODEL_REMEDIES: Final = (
     "unfreeze",
     "set-dropout",
+    "embed-inputs",
     "substitute-activation",
     "insert-normalisation",
     "add-residual",
@@ -99,6 +101,8 @@ def _make(
         )
     if edit.remedy == "insert-normalisation":
         note, new = insert_normalisation(model, anatomy, str(values.get("kind", "batch")))
+    elif edit.remedy == "embed-inputs":
+        note, new = embed_names(model, anatomy, int(values["names"]), args)
     elif edit.remedy == "add-residual":
         note, new = add_residual(model, anatomy)
     elif edit.remedy == "reinitialise":

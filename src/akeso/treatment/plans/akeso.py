@@ -124,7 +124,9 @@ class AkesoPlan(Plan):
                 continue
             done.append(changed)
             tried.append(attempt)
-            certain = option.problem in CERTAIN and position < 2
+            # Whether numbers are names or quantities, only both readings of them can tell.
+            other = any(later.prescription.of("embed-inputs") for later in options[position + 1 :])
+            certain = option.problem in CERTAIN and position < 2 and not other
             works = cured(attempt, untreated)
             since += bool(since) or works
             if (works and (certain or attempt.score >= GOOD)) or since > OTHERS_AFTER_A_CURE:

@@ -16,7 +16,9 @@ from akeso.torch.surgery.initialisation import redraw_held
 from akeso.torch.surgery.operation import operate
 from akeso.torch.surgery.registration import register_held
 
-_SURGERY = ("unfreeze", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise")
+_SURGERY = (
+    "unfreeze", "embed-inputs", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise",
+)  # fmt: skip
 _NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
 
 
