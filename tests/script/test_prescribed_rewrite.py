@@ -72,6 +72,14 @@ def test_an_output_function_is_taken_off(change):
     assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.LogSoftmax(dim=-1),"]
 
 
+def test_another_optimizer_at_another_rate_is_one_line(change):
+    made = change(edit("substitute-optimizer", to="Adam", lr=0.001), edit("set-learning-rate", to=0.005))
+    (new,) = [line for line in lines(made.diff, "+") if "optim" in line]
+    assert "Adam(" in new
+    assert "lr=0.005" in new
+    assert "0.001" not in new
+
+
 def test_optimizer_and_rate(change):
     made = change(edit("set-learning-rate", to=0.05))
     assert lines(made.diff, "+") == ["optimizer = torch.optim.SGD(model.parameters(), lr=0.05)"]

@@ -11,10 +11,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import akeso
 from akeso.errors import BadInput
 from akeso.treatment import Edit, Prescription
 from akeso.treatment.recipe import Recipe
 from akeso.treatment.recipe_program import RecipeProgram
+from tests.treatment.programs import sick
 
 X = torch.randn(96, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] + X[:, 1] > 0).long()
@@ -333,3 +335,28 @@ def test_the_weights_of_the_best_evaluation_can_be_kept() -> None:
     pairs = zip(again.model.parameters(), kept.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert program.at_its_best(last) is None, "it goes by another prescription now"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"time_limit": -1.0}, "time_limit must be a positive"),
+        ({"device": "banana"}, "cannot be trained on here"),
+        ({"metric": "bogus"}, "metric must be a function or one of"),
+    ],
+)
+def test_circumstances_that_cannot_be_are_refused_at_once(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        sick(**changes)
+
+
+def test_a_training_that_fails_by_itself_says_why() -> None:
+    def broken(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError("division by zero")
+
+    outcome = akeso.treat(sick(loss=broken))
+    assert outcome.status == "failed"
+    assert "ZeroDivisionError: division by zero" in str(outcome)
+    assert any("ZeroDivisionError" in note for note in outcome.notes)
+    assert "hopeless" not in str(outcome)

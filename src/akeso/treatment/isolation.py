@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from akeso.treatment.recipe_program import RecipeProgram
 
 
+#: Seconds after which a forked process that has not taken a first gradient never will.
+_TO_BEGIN = 20.0
+
+
 def attempt_in_child(
     program: RecipeProgram, prescription: Prescription, seed: int, max_steps: int | None, stop_on_error: bool
 ) -> Attempt:
@@ -32,14 +36,21 @@ def attempt_in_child(
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     began = time.perf_counter()
-    child = context.Process(target=_work, args=(there, program, prescription, seed, max_steps, stop_on_error))
+    child = context.Process(
+        target=_work, args=(there, program, prescription, seed, max_steps, stop_on_error), daemon=True
+    )
     child.start()
     there.close()
     answer: tuple[Attempt, bytes] | None = None
     failed = ""
     try:
         limit = program.recipe.time_limit
-        if here.poll(None if limit is None else limit + 1.0):
+        if not here.poll(_TO_BEGIN):
+            failed = (
+                "the process could not begin: what was trained in this one before leaves no arithmetic to a fork of "
+                "it; treat with isolate=True before anything is trained, or leave it out"
+            )
+        elif here.recv() and here.poll(None if limit is None else limit + 1.0):
             answer = here.recv()
         else:
             failed = f"ran longer than {limit:g} seconds"
@@ -73,6 +84,9 @@ def _work(
 ) -> None:
     # Threads of the parent's arithmetic do not survive a fork; one thread needs none.
     torch.set_num_threads(1)
+    weights = torch.ones(64, 64, requires_grad=True)
+    (weights @ weights).relu().sum().backward()
+    there.send("begun")
     attempt = program.attempt_here(prescription, seed, max_steps, stop)
     buffer = io.BytesIO()
     if attempt.model is not None:

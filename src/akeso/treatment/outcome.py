@@ -115,6 +115,12 @@ class Outcome:
             "notes": list(self.notes),
         }
 
+    @property
+    def fate(self) -> str:
+        """What became of the untreated run, in brackets; nothing where it was whole."""
+        failed = self.attempts[0].attempt.failed if self.attempts else None
+        return "" if self.before_whole else " (failed)" if failed else " (ended early as hopeless)"
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -127,7 +133,7 @@ class Outcome:
         name = self.metric or "metric"
         before = "unknown" if self.before is None else f"{self.before:.4g}"
         after = "unknown" if self.after is None else f"{self.after:.4g}"
-        early = "" if self.before_whole else " (ended early as hopeless)"
+        early = self.fate
         lines = [
             f"{self.status}: {name} {before}{early} -> {after}, at {self.cost.steps:.2f} plain trainings"
         ]
@@ -138,7 +144,7 @@ class Outcome:
             value = "  -   " if tried.attempt.metric is None else f"{tried.attempt.metric:.4f}"
             cure = tried.attempt.prescription.describe()
             lines.append(f"  tried  {value} after {tried.attempt.steps} steps: {cure}: {tried.verdict}")
-        return lines
+        return lines + [f"  note   {note}" for note in self.notes]
 
 
 def _number(value: float | None) -> float | None:

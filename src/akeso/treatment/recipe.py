@@ -13,6 +13,7 @@ from akeso.errors import BadInput
 from akeso.torch.surgery.losses import TASK_LOSSES, TaskLoss
 from akeso.torch.surgery.optimizers import build_optimizer
 from akeso.treatment.batches import Batches, TensorBatches, as_batches
+from akeso.treatment.metrics import NAMED
 
 OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
 
@@ -94,6 +95,7 @@ class Recipe:
             raise BadInput(
                 f"loss is the class {self.loss.__name__}; give an instance: loss={self.loss.__name__}()."
             )
+        self._check_circumstances()
         train, size = as_batches(self.train, "train")
         if self.batch_size < 0:
             raise BadInput(f"batch_size must be positive, but got {self.batch_size}.")
@@ -106,6 +108,22 @@ class Recipe:
         object.__setattr__(self, "_train", train)
         object.__setattr__(self, "_val", val)
         self.make_optimizer([nn.Parameter(torch.zeros(1))])  # says now what is wrong with it
+
+    def _check_circumstances(self) -> None:
+        """Say now what is wrong with the seed, the device, the time limit and the metric."""
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise BadInput(f"seed must be a whole number, but got {self.seed!r}.")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise BadInput(f"time_limit must be a positive number of seconds, but got {self.time_limit!r}.")
+        try:
+            torch.empty(0, device=self.place)
+        except (RuntimeError, AssertionError) as error:
+            said = str(error).splitlines()[0]
+            raise BadInput(f"device {self.device!r} cannot be trained on here: {said}") from error
+        if isinstance(self.metric, str) and self.metric.removeprefix("val_") not in NAMED:
+            raise BadInput(
+                f"metric must be a function or one of {', '.join(NAMED)}, but got {self.metric!r}."
+            )
 
     @property
     def planned_steps(self) -> int | None:

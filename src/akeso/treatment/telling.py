@@ -55,7 +55,7 @@ class Teller:
         say = self._console.print
         before = "unknown" if outcome.before is None else f"{outcome.before:.4g}"
         after = "unknown" if outcome.after is None else f"{outcome.after:.4g}"
-        early = "" if outcome.before_whole else " (ended early as hopeless)"
+        early = outcome.fate
         say(f"\nakeso: {outcome.status}", style="bold")
         say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
         first = outcome.attempts[0].attempt if outcome.attempts else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class NameEmbedding(nn.Module):
         """One row per sample."""
         rows: Tensor = self.table(value.long().clamp(0, self.names))
         # A mean over many names hardly differs from sample to sample: brought to the size of one of them.
-        return rows.to(self.bias.dtype) * value.shape[-1] ** 0.5 + self.bias
+        return rows.to(self.bias.dtype) * math.sqrt(value.shape[-1]) + self.bias
 
 
 def embed_names(

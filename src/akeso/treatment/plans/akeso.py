@@ -275,8 +275,13 @@ class AkesoPlan(Plan):
         ]
         ahead = [attempt for attempt in made if better(attempt, untreated, among=len(made))]
         if ahead:
-            ledger.notes.append("the budget did not reach to the end of this training")
-            return ledger.close(max(ahead, key=lambda attempt: attempt.score), "improved")
+            best = max(ahead, key=lambda attempt: attempt.score)
+            if not best.whole and ledger.room >= _rest(ledger, best.steps):
+                further = ledger.attempt(best.prescription)
+                best = best if further.failed or better(best, further) else further
+            if not best.whole:
+                ledger.notes.append(f"the cure was ended after {best.steps} of {ledger.planned} steps")
+            return ledger.close(best, "improved")
         if untreated.whole and falls_back(untreated, among=len(untreated.curve)):
             kept = ledger.at_its_best(untreated)
             return ledger.close(kept, "improved" if kept.prescription else "failed")

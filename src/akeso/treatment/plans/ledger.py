@@ -110,7 +110,9 @@ class Ledger:
         self.judge(best, "accepted" if best.prescription or best is not first else "the untreated run")
         if best.prescription and self.untreated is not None:
             whole = "whole" if first.whole else "ended early as hopeless"
-            self.judge(first, f"the untreated run, {whole}")
+            self.judge(first, f"the untreated run, {f'failed: {first.failed}' if first.failed else whole}")
+        if first.failed:
+            self.notes.append(f"the untreated training failed: {first.failed}")
         for key, (attempt, verdict) in self._entries.items():
             if verdict == "tried":
                 self._entries[key] = (
