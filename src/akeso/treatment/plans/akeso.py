@@ -278,7 +278,8 @@ class AkesoPlan(Plan):
             best = max(ahead, key=lambda attempt: attempt.score)
             if not best.whole and ledger.room >= _rest(ledger, best.steps):
                 further = ledger.attempt(best.prescription)
-                best = best if further.failed or better(best, further) else further
+                holds = not further.failed and better(further, untreated, among=len(made))
+                best = further if holds and not better(best, further) else best
             if not best.whole:
                 ledger.notes.append(f"the cure was ended after {best.steps} of {ledger.planned} steps")
             return ledger.close(best, "improved")
