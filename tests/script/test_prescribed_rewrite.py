@@ -73,7 +73,10 @@ def test_an_output_function_is_taken_off(change):
 
 
 def test_another_optimizer_at_another_rate_is_one_line(change):
-    made = change(edit("substitute-optimizer", to="Adam", lr=0.001), edit("set-learning-rate", to=0.005))
+    both = Prescription(
+        [edit("substitute-optimizer", to="Adam", lr=0.001), edit("set-learning-rate", to=0.005)]
+    )
+    made = change(*both.at_one_rate())
     (new,) = [line for line in lines(made.diff, "+") if "optim" in line]
     assert "Adam(" in new
     assert "lr=0.005" in new

@@ -159,6 +159,25 @@ class Prescription(tuple[Edit, ...]):
         kept = [edit for edit in self if not any(_same_target(edit, new) for new in edits)]
         return Prescription((*kept, *edits))
 
+    def at_one_rate(self) -> Prescription:
+        """The same with one learning rate where a new optimizer came with one and another was set after it.
+
+        >>> rate, adam = Edit("set-learning-rate", "", {"to": 0.01}), Edit("substitute-optimizer", "", {"to": "Adam"})
+        >>> Prescription([rate, adam]).at_one_rate().describe()
+        'substitute-optimizer (to Adam, lr 0.01)'
+        """
+        rates = [edit for edit in self.of("set-learning-rate") if "to" in edit.values]
+        if not rates or not self.of("substitute-optimizer"):
+            return self
+        rate = rates[-1].values["to"]
+        return Prescription(
+            Edit(edit.remedy, edit.where, {**edit.values, "lr": rate})
+            if edit.remedy == "substitute-optimizer"
+            else edit
+            for edit in self
+            if edit not in rates
+        )
+
     def of(self, remedy: str) -> tuple[Edit, ...]:
         """The edits of one remedy."""
         return tuple(edit for edit in self if edit.remedy == remedy)

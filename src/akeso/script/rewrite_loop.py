@@ -51,8 +51,6 @@ def _number(value: float) -> str:
 
 def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
     """Another rate where the optimizer is made."""
-    if prescription.of("substitute-optimizer") and "to" in edit.values:
-        return None  # it is given to the new one
     done = False
     for call in _optimizers(draft, clues):
         if "to" in edit.values:
@@ -72,13 +70,10 @@ def find_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) 
     return "set the learning rate to the one that the range test has found"
 
 
-def substitute_optimizer(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
-    """Another optimizer on the same parameters, at the rate that is prescribed besides."""
+def substitute_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another optimizer on the same parameters."""
     name, done = str(edit.values["to"]), False
     options = {key: value for key, value in edit.values.items() if key not in ("to", "from")}
-    rates = [other.values["to"] for other in prescription.of("set-learning-rate") if "to" in other.values]
-    if rates:
-        options["lr"] = float(rates[-1])
     for call in _optimizers(draft, clues):
         if not call.args:
             continue

@@ -61,7 +61,7 @@ class ModuleStack:
         found: dict[int, str] = {}
         for name, root in self.roots.items():
             for path, tensor in (*root.named_parameters(), *root.named_buffers()):
-                found.setdefault(_address(tensor), f"{name}.{path}")
+                found.setdefault(address_of(tensor), f"{name}.{path}")
         return found
 
     def _push(self, module: torch.nn.Module, arguments: Any) -> None:
@@ -91,7 +91,8 @@ class ModuleStack:
             self._names.setdefault(module, f"{name}.{path}" if path else name)
 
 
-def _address(tensor: torch.Tensor) -> int:
+def address_of(tensor: torch.Tensor) -> int:
+    """Where the storage of a tensor lies; 0 for those that have none."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # lazy parameters, tensors without a storage

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten
 
 from akeso.replay import digests
 from akeso.replay.trace.lines import own_line
+from akeso.replay.trace.modules import address_of
 from akeso.replay.trace.operation import Operation
 
 # Reading one number out of a tensor computes nothing; programs that only log more would seem to differ.
@@ -59,15 +60,15 @@ class Tracer(TorchDispatchMode):
         overwritten = {id(tensor) for tensor in written} if _overwrites(name) else set()
         sources = self._describe(tensors)
         inputs = tuple("" if id(tensor) in overwritten else self._digest(tensor) for tensor in tensors)
-        mutates = tuple(self._born.get(_address(tensor), -1) for tensor in written)
+        mutates = tuple(self._born.get(address_of(tensor), -1) for tensor in written)
         module, phase = self._where()
         result = func(*args, **kwargs)
         made = [value for value in tree_flatten(result)[0] if _plain(value)]
         if not made:
             made = written  # foreach operators change their arguments and return nothing
-        before = {_address(tensor) for tensor in tensors}
+        before = {address_of(tensor) for tensor in tensors}
         for tensor in made:
-            address = _address(tensor)
+            address = address_of(tensor)
             if address not in before:
                 self._born[address] = number
                 self._blank.pop(address, None)
@@ -97,7 +98,7 @@ class Tracer(TorchDispatchMode):
     def _describe(self, tensors: list[torch.Tensor]) -> tuple[str, ...]:
         found = []
         for tensor in tensors:
-            address = _address(tensor)
+            address = address_of(tensor)
             if address in self._born:
                 found.append("")
                 continue
@@ -109,10 +110,10 @@ class Tracer(TorchDispatchMode):
     def _digest(self, tensor: torch.Tensor) -> str:
         # Memory that nobody has written to holds whatever was there before: it is not part of the
         # computation.
-        return "" if _address(tensor) in self._blank else str(digests.of_tensors([tensor]))
+        return "" if address_of(tensor) in self._blank else str(digests.of_tensors([tensor]))
 
     def _fill(self, tensor: torch.Tensor) -> None:
-        address = _address(tensor)
+        address = address_of(tensor)
         if address in self._blank:
             self._blank[address] -= tensor.numel() * tensor.element_size()
             if self._blank[address] <= 0:
@@ -132,13 +133,6 @@ class Tracer(TorchDispatchMode):
 
 def _plain(value: object) -> bool:
     return isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter)
-
-
-def _address(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -130,7 +130,7 @@ class Ledger:
             before_whole=first.whole,
             after=best.metric,
             diagnoses=first.diagnoses,
-            prescription=made_edits(best),
+            prescription=made_edits(best).at_one_rate(),
             attempts=tried,
             cost=Cost(self._steps / self.planned, time.perf_counter() - self._began),
             model=self.program.hand_over(best),
