@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import akeso
+from akeso.torch.cadence import Cadence
 
 EPOCHS, STEPS = 12, 32
 
@@ -59,6 +60,13 @@ def test_a_dead_network_ends_the_first_trial_of_a_study(kind: str) -> None:
     trial = _study(kind, 0.05)
     assert trial.state == optuna.trial.TrialState.PRUNED
     assert trial.user_attrs["akeso:problem"] in ("dying-relu", "vanishing-gradient", "constant-prediction")
+
+
+def test_a_busy_machine_finds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where looking is so dear that nothing but what is given can be had."""
+    usual = Cadence.sampled
+    monkeypatch.setattr(Cadence, "sampled", lambda self, step, seconds: usual(self, step, seconds + 10.0))
+    assert _study("sigmoids", 0.05).state == optuna.trial.TrialState.PRUNED
 
 
 def test_one_that_learns_goes_on() -> None:

@@ -14,9 +14,10 @@ from akeso.torch.cadence import Cadence
 
 #: Share of the training time that may go into examining the history while it grows, and when it is asked for.
 _SHARE, _EAGER = 0.005, 0.05
-#: Seconds that a frugal watch, which only looks where nothing is learnt, may take before its share has had time to
-#: grow: enough to find a dead network in a short run.
-_ALLOWANCE = 0.15
+#: Looks that a frugal watch, which only looks where nothing is learnt, is given before its share has had time to
+#: grow: enough to suspect a dead network in a short run, and to be sure. Counted, not timed: a busy machine must not
+#: decide what is found.
+_GIVEN = 3
 #: What a loss falls by, from the second quarter of the run so far to the last, where something is learnt.
 _FALL = 0.03
 
@@ -38,6 +39,7 @@ class LiveVerdict:
         self._frugal = frugal
         self._apart = 1.0 if frugal else 0.125  # between two looks, at least: a share of the steps so far
         self._spent = self._cost = 0.0
+        self._given = _GIVEN if frugal else 0
         self._next = 64 if frugal else 16
         self._told: set[str] = set()
         self._suspected: set[str] = set()
@@ -52,13 +54,17 @@ class LiveVerdict:
         """Examine if it is time and the time is there."""
         if step < self._next:
             return
-        needed = self._spent + self._cost - (_ALLOWANCE if self._frugal else 0.0)
-        if self._next and not self._cadence.affords(needed, self._share):
+        if (
+            self._next
+            and not self._given
+            and not self._cadence.affords(self._spent + self._cost, self._share)
+        ):
             return
         hurried = not self._next
         self._next = step + max(8, int(self._apart * step))
         if self._frugal and not hurried and self._learns():
             return
+        self._given = max(self._given - 1, 0)
         from akeso.examination import examine  # with all detectors: where they are wanted
 
         began = time.perf_counter()
