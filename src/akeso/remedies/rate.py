@@ -12,7 +12,7 @@ from akeso.remedies.edit import Edit, Prescription
 
 #: Optimizers whose steps do not grow with the gradient: clipping makes none of them smaller.
 _NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad"})
-#: Times the usual rate beyond which nothing is raised.
+#: Times the usual rate beyond which nothing is raised, and nothing that is lowered is left.
 _TOP = 10
 #: Times below the usual rate at which a rate is more likely too low than too high, whatever else is found.
 _FAR = 5
@@ -45,7 +45,7 @@ class HoldRate(Remedy):
 
 
 class LowerRate(Remedy):
-    """A tenth of the rate, or the usual rate where that is lower still; schedules must not raise it again."""
+    """A tenth of the rate, or the usual rate where that is lower still, never far above it; schedules must not raise it again."""
 
     name = "set-learning-rate"
 
@@ -59,7 +59,7 @@ class LowerRate(Remedy):
             yield Prescription([*held, set_rate(usual)])
         if rate > 30 * usual:
             yield Prescription([*held, set_rate(5 * usual)])  # short trainings have no time for less
-        yield Prescription([*held, set_rate(rate / 10)])
+        yield Prescription([*held, set_rate(min(rate / 10, _TOP * usual))])
         yield Prescription([*held, set_rate(usual / 5 if rate > 30 * usual else rate / 3)])
 
 
@@ -176,4 +176,4 @@ class ClipGradient(Remedy):
         if facts.optimizer not in _NORMALISING or facts.lr <= 3 * facts.usual_rate:
             yield Prescription([clip(facts)])
         if facts.lr > 0:
-            yield Prescription([clip(facts), set_rate(facts.lr / 10)])
+            yield Prescription([clip(facts), set_rate(min(facts.lr / 10, _TOP * facts.usual_rate))])
