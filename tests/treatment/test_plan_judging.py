@@ -107,6 +107,22 @@ def test_a_higher_rate_that_falls_back_is_taken_off_the_cure() -> None:
     assert any(tried.verdict == "rejected: it falls back" for tried in outcome.attempts)
 
 
+def test_of_cures_that_have_not_begun_to_learn_none_is_ahead() -> None:
+    def begun(metric: float, loss: float) -> Attempt:
+        history = History(planned_steps=100)
+        for step in range(30):
+            history.add(step, "loss", "", loss)
+            history.add(step, "baseline_loss", "", 0.69)
+        source = Scripted(0.5, None).source
+        return replace(source, metric=metric, chance=0.5, history=history, diagnoses=())
+
+    unlucky, lucky = begun(0.46, 0.78), begun(0.52, 0.685)
+    assert promise(unlucky) == promise(lucky)
+    assert promise(begun(0.56, 0.685)) > promise(lucky)  # beyond luck
+    assert promise(begun(0.50, 0.60)) > promise(lucky)  # the loss has begun to fall
+    assert promise(begun(0.50, 2.0)) < promise(unlucky)  # thrown up, not begun
+
+
 def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     def trained(loss: str, value: float) -> Attempt:
         source = Scripted(0.5, None).source

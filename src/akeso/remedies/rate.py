@@ -45,7 +45,7 @@ class HoldRate(Remedy):
 
 
 class LowerRate(Remedy):
-    """A tenth of the rate, or the usual rate where that is lower still, never far above it; schedules must not raise it again."""
+    """A tenth of the rate, the usual rate where that is lower still; schedules must not raise it again."""
 
     name = "set-learning-rate"
 

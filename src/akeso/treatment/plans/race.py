@@ -14,8 +14,10 @@ from akeso.treatment.program import Attempt
 TRAINED = "train_loss"
 #: Orders of magnitude of an error that count as everything there is to gain.
 _DECADES = 4.0
-#: By how much a bounded metric may lie above that of a constant prediction by luck.
+#: By how much a bounded metric may lie above that of a constant prediction by luck, and a loss below it.
 _LUCK = 0.03
+#: Share by which a loss may lie above that of a constant prediction before training has begun to tell.
+_START = 0.2
 
 
 def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
@@ -31,10 +33,22 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     if not bounded(attempt):
         alike = rival is None or same_loss(attempt, rival)
         score = _relative(attempt, rival) if alike else 0.0
+    believed = _believed(attempt)
+    if (
+        attempt.chance is not None
+        and bounded(attempt)
+        and _not_begun(attempt.score - attempt.chance, believed)
+    ):
+        score, believed = attempt.chance, 0.0
     left = treatable(attempt.diagnoses)
     burden = sum(0.15 if found.severity == "error" else 0.05 for found in left[:1])
     broken = 0.5 if attempt.failed else 1.0 if breaks(attempt) else 0.0
-    return max(score, -1.0) + 0.4 * _believed(attempt) - burden - broken
+    return max(score, -1.0) + 0.4 * believed - burden - broken
+
+
+def _not_begun(gained: float, believed: float) -> bool:
+    """Whether neither metric nor loss is beyond what a start or luck makes of them: none of those is ahead."""
+    return gained <= _LUCK and -_START <= believed <= _LUCK
 
 
 def same_loss(one: Attempt, other: Attempt) -> bool:
