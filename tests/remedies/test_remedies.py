@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -251,6 +252,21 @@ def test_functions_are_guarded_where_nothing_had_grown() -> None:
     assert ["guard-functions"] in _remedies(_history(), "non-finite")
     grown = [_found("exploding-gradient"), _found("non-finite")]
     assert "guard-functions" not in str([c.prescription for c in candidates(_history(), grown)])
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [((0.0, 255.0), (0.0, 255.0)), ((-1.0, 1.0), (-1.0, 1.0)), ((3.0, 255.0), (0.0, 255.0))],
+)
+def test_targets_beyond_what_the_loss_wants_are_scaled(
+    seen: tuple[float, float], taken: tuple[float, float]
+) -> None:
+    found = replace(_found("improper-loss"), evidence={"target_range": list(seen)})
+    history = _history(loss="binary_cross_entropy_with_logits", classes=1)
+    first = candidates(history, [found])[0].prescription
+    assert [dict(edit.values) for edit in first.of("scale-targets")] == [{"low": taken[0], "high": taken[1]}]
+    within = replace(found, evidence={"target_range": [0.0, 1.0]})
+    assert not any(one.prescription.of("scale-targets") for one in candidates(history, [within]))
 
 
 def test_a_summed_loss_is_averaged_before_any_rate_is_lowered() -> None:

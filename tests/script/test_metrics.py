@@ -32,6 +32,8 @@ FOUND = {
     "acc=tensor(0.8125)": [("accuracy", 0.8125)],
     "Val Acc (%): 91.5": [("val_accuracy", 0.915)],
     "perplexity 23.4": [("perplexity", 23.4)],
+    "Epoch 5  loss 0.0637  val IoU 0.9239": [("loss", 0.0637), ("val_iou", 0.9239)],
+    "val mIoU 61.2% | test Spearman: 0.7": [("val_iou", 0.612), ("test_correlation", 0.7)],
     "[Train] Loss 0.25 | [Valid] Loss 0.5": [("train_loss", 0.25), ("val_loss", 0.5)],
 }  # fmt: skip
 

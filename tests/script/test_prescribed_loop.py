@@ -202,6 +202,17 @@ def test_class_weights_change_the_gradient_and_not_the_reported_value(tmp_path):
     assert not torch.equal(weights(done), weights(plain))
 
 
+def test_targets_are_brought_between_zero_and_one(tmp_path):
+    right = SOURCE.replace(
+        "F.cross_entropy(out, y)", "F.binary_cross_entropy_with_logits(out[:, 0], y.float())"
+    )
+    sick = right.replace("y.float()", "y.float() * 255")
+    done = perform(tmp_path, sick, edit("scale-targets", low=0.0, high=255.0))
+    plain = plainly(tmp_path, right)
+    assert torch.allclose(weights(done), weights(plain), atol=1e-6)
+    assert done["losses"][0] > 0  # that of the targets as they should be, not of the nonsense
+
+
 def test_a_summed_loss_is_averaged_for_its_gradient(tmp_path):
     sick = SOURCE.replace("F.cross_entropy(out, y)", "F.cross_entropy(out, y, reduction='sum')")
     done = perform(tmp_path, sick, edit("mean-reduction"))

@@ -158,6 +158,21 @@ def test_schedulers_step_once_an_epoch_or_once_a_step() -> None:
     assert rates("step") == pytest.approx(1e-2 / 2**12)
 
 
+@pytest.mark.parametrize(("no", "yes"), [(-1.0, 1.0), (0.0, 255.0), (1.0, 2.0)])
+def test_whatever_stands_for_yes_and_no_is_understood(no: float, yes: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 4, generator=generator)
+    y = torch.where(x[:, :1] + x[:, 1:2] > 0, yes, no)
+    outcome = akeso.treat(
+        recipe(model=lambda: nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1)), train=(x[:300], y[:300]),
+               val=(x[300:], y[300:]), loss=nn.BCEWithLogitsLoss(), epochs=8)
+    )  # fmt: skip
+    assert (outcome.status, outcome.metric) == ("repaired", "val_accuracy")
+    assert outcome.prescription.of("scale-targets")
+    assert outcome.after is not None
+    assert outcome.after > 0.9
+
+
 EDITS = [
     Edit("set-batch-size", "", {"to": 48}), Edit("scale-inputs"), Edit("set-learning-rate", "", {"to": 0.5}),
     Edit("set-learning-rate", "", {"factor": 0.1}),

@@ -23,6 +23,7 @@ from akeso.remedies.objective import (
     LossAndOutput,
     MeanReduction,
     RobustLoss,
+    ScaleTargets,
     TargetUnits,
 )
 from akeso.remedies.optimizer import (
@@ -53,7 +54,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "parameters-not-trained": (TrainEverything(),),
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(output=True),),
-    "improper-loss": (LossAndOutput(), MeanReduction()),
+    "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),
     "abnormal-data": (Shuffle(), ScaleInputs(), EmbedNames(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),
     "over-regularised": (LessRegularisation(),),

@@ -40,6 +40,7 @@ from akeso.errors import BadInput
 #: mean-reduction          none
 #: weight-classes          ``kind``: "inverse-frequency"
 #: standardise-targets     none
+#: scale-targets           ``low``, ``high``: targets between these are brought between 0 and 1
 #: scale-inputs            ``kind``: "standard"; ``nan``: "impute"; ``outliers``: "clip"
 #: embed-inputs            ``names``: the largest number that stands for one
 #: roll-back               ``step``, ``skip``, ``factor``
@@ -74,6 +75,7 @@ REMEDIES: Mapping[str, str] = {
     "mean-reduction": "loss averaged over the batch instead of summed",
     "weight-classes": "rare classes weighted up",
     "standardise-targets": "targets standardised, predictions handed back in the original units",
+    "scale-targets": "targets between 0 and 1",
     "embed-inputs": "numbers of names looked up instead of multiplied",
     "scale-inputs": "inputs cleaned and scaled by the training data",
     "roll-back": "back to a snapshot before the trouble",

@@ -58,6 +58,10 @@ def raw_output(facts: Chart) -> Edit:
 
 #: Share of the loss that weights times gradient come to where nothing gets through, and how alike layers are then.
 _NOTHING, _ALIKE = 1e-5, 0.01
+#: Losses that ask yes or no, of targets between 0 and 1.
+_YES_OR_NO = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+#: Share of the highest target below which the lowest is as good as zero.
+_ALMOST = 0.1
 #: The function that a loss is made for, where that is any.
 _MADE_FOR = {"binary_cross_entropy": "Sigmoid", "nll_loss": "LogSoftmax", "kl_div": "LogSoftmax"}
 
@@ -184,6 +188,22 @@ class Broadcast(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         yield Prescription([Edit("fix-broadcast")])
+
+
+class ScaleTargets(Remedy):
+    """Yes and no as 1 and 0, where the loss wants that and they are 255 and 0, 1 and -1 or 2 and 1."""
+
+    name = "scale-targets"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if chart(history).loss not in _YES_OR_NO:
+            return
+        for found in diagnoses:
+            low, high = found.evidence.get("target_range") or (0.0, 1.0)
+            if low < 0.0 or high > 1.0:
+                low = 0.0 if 0.0 < low < _ALMOST * high else low  # shares of 255 that were never quite 0
+                yield Prescription([Edit("scale-targets", "", {"low": float(low), "high": float(high)})])
+                return
 
 
 class MeanReduction(Remedy):

@@ -23,7 +23,9 @@ _QUANTITIES: Final = {
     "auroc": "auc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
     "ppl": "perplexity", "bleu": "bleu", "dice": "dice", "iou": "iou", "miou": "iou",
     "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
-    "score": "score", "wer": "wer", "cer": "cer",
+    "score": "score", "wer": "wer", "cer": "cer", "jaccard": "iou", "mape": "mape", "smape": "mape",
+    "mcc": "mcc", "kappa": "kappa", "psnr": "psnr", "ssim": "ssim", "ndcg": "ndcg", "mrr": "mrr",
+    "spearman": "correlation", "pearson": "correlation", "logloss": "loss",
 }  # fmt: skip
 #: Words that also mean something else: they count only after a split ("val error") or with "rate"/"score".
 _AMBIGUOUS: Final = {"error", "precision", "recall", "score", "r2", "wer", "cer"}
@@ -81,6 +83,9 @@ def _words(line: str) -> list[tuple[str, int, int]]:
     words = []
     for match in _WORD.finditer(line):
         start = match.start()
+        if match.group().lower() in _QUANTITIES:  # "IoU", "mIoU"
+            words.append((match.group(), start, match.end()))
+            continue
         for part in re.finditer(r"[A-Z]*[a-z]+\d?|[A-Z]+\d?", match.group()):
             words.append((part.group(), start + part.start(), start + part.end()))
     return words

@@ -63,6 +63,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "add-zero-grad": loop.add_zero_grad,
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": loop.substitute_loss,
+    "scale-targets": loop.scale_targets,
     "mean-reduction": loop.mean_reduction,
     "fix-broadcast": loop.fix_broadcast,
     "weight-classes": loop.weight_classes,

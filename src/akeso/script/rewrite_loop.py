@@ -235,6 +235,24 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
     return None if done else f"use {new} in the place of {old or 'the loss'}"
 
 
+def scale_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Targets between 0 and 1, where the loss is called with them."""
+    low, high = float(edit.values["low"]), float(edit.values["high"])
+    width = f" / {high - low:g}" if high - low != 1.0 else ""
+    for place in clues.places.get("loss", ()):
+        for call in draft.calls(None, int(place["line"])):
+            loss = "loss" in draft.text(call.func).lower() or "criterion" in draft.text(call.func).lower()
+            if len(call.args) == 2 and (loss or "cross_entropy" in name_of(call)):
+                target = draft.text(call.args[1])
+                whole = (
+                    target if isinstance(call.args[1], ast.Name | ast.Attribute | ast.Call) else f"({target})"
+                )
+                shifted = f"({whole} {'-' if low > 0 else '+'} {abs(low):g})" if low else whole
+                draft.replace(call.args[1], f"{shifted}{width}")
+                return None
+    return f"bring targets between 0 and 1 before the loss: (target - {low:g}) / {high - low:g}"
+
+
 def mean_reduction(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """The mean over the batch instead of the sum."""
     done = False

@@ -238,11 +238,17 @@ def _edit_loss(built: Assembly, prescription: Prescription, output: Any, last: s
         built.loss = losses.Reconciled(built.loss)
         return "targets in the shape of outputs"
 
+    def scale(edit: Edit) -> str:
+        low, high = float(edit.values["low"]), float(edit.values["high"])
+        built.loss = losses.Between(built.loss, low, high)
+        return f"targets from {low:g} to {high:g} as 0 to 1"
+
     def average(edit: Edit) -> str:
         built.loss = losses.averaged(built.loss)
         return "loss averaged over the batch"
 
     _each(built, prescription, "substitute-loss", substitute)
+    _each(built, prescription, "scale-targets", scale)
     _each(built, prescription, "weight-classes", weigh)
     _each(built, prescription, "fix-broadcast", reconcile)
     _each(built, prescription, "mean-reduction", average)
@@ -339,6 +345,7 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "set-batch-size",
     "scale-inputs",
     "standardise-targets",
+    "scale-targets",
     "substitute-loss",
     "weight-classes",
     "fix-broadcast",

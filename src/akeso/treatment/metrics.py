@@ -25,6 +25,9 @@ NAMED: dict[str, bool] = {
     "loss": False,
 }
 
+#: Losses that ask yes or no: whatever two numbers their targets are stand for that.
+_YES_OR_NO = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -91,7 +94,7 @@ def infer_task(output: Any, target: Any, loss: str) -> str:
     single = output.numel() == len(output)
     if target.numel() == len(target):
         values = set(torch.unique(target[:4096]).tolist()) if whole else set()
-        if single and values and values <= {0.0, 1.0} | {-1.0} and len(values) <= 2:
+        if single and values and len(values) <= 2 and (values <= {0.0, 1.0, -1.0} or loss in _YES_OR_NO):
             return "binary"
         if (
             not single
@@ -105,6 +108,8 @@ def infer_task(output: Any, target: Any, loss: str) -> str:
     if target.shape == output.shape:
         if whole and target.dim() == 2 and set(torch.unique(target).tolist()) <= {0.0, 1.0}:
             return "multiclass" if bool((target.sum(1) == 1).all()) else "multilabel"
+        if whole and loss in _YES_OR_NO and len(torch.unique(target)) == 2:
+            return "multilabel"
         return "regression"
     return "unknown"
 
@@ -146,17 +151,22 @@ def decided(output: Tensor, target: Tensor, threshold: float) -> tuple[Tensor, T
     finite = torch.isfinite(output).reshape(len(output), -1).all(1)
     if output.numel() == len(output):
         predicted = (output.reshape(-1) > threshold).long()
-        truth = (target.reshape(-1) > (0 if bool((target < 0).any()) else 0.5)).long()
+        truth = (target.reshape(-1) > _middle(target)).long()
     elif target.shape == output.shape:
         one = bool((target.reshape(len(target), -1).sum(1) == 1).all())
         predicted = output.argmax(-1) if one else (output > threshold).long()
-        truth = target.argmax(-1) if one else (target > 0.5).long()
+        truth = target.argmax(-1) if one else (target > _middle(target)).long()
     else:
         classes = 1 if output.dim() == target.dim() + 1 and output.shape[2:] == target.shape[1:] else -1
         predicted = output.argmax(classes if output.dim() > target.dim() else -1)
         truth = target.reshape(predicted.shape).long()
     # What is not a number is no answer, whatever argmax makes of it.
     return torch.where(finite.reshape(-1, *[1] * (predicted.dim() - 1)), predicted, -1), truth
+
+
+def _middle(target: Tensor) -> float:
+    """What divides yes from no, whichever numbers stand for them."""
+    return (min(0.0, float(target.min())) + max(1.0, float(target.max()))) / 2
 
 
 def _by_class(predicted: Tensor, truth: Tensor, *, recall_only: bool) -> float:

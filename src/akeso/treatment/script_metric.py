@@ -9,7 +9,12 @@ from akeso.history import History, Series
 
 Curve = tuple[tuple[int, float], ...]
 
-_HIGHER = frozenset({"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score"})
+_HIGHER = frozenset(
+    {
+        "accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score", "mcc", "kappa", "psnr",
+        "ssim", "ndcg", "mrr", "correlation",
+    }
+)  # fmt: skip
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 #: Readings that make one point of a curve, where there are three times as many.
 _READINGS = 4

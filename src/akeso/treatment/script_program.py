@@ -117,6 +117,7 @@ class ScriptProgram(Program):
             "substitute-loss",
             "weight-classes",
             "standardise-targets",
+            "scale-targets",
             "set-output-bias",
             "mean-reduction",
         )

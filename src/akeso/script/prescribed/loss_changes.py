@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from akeso.errors import Refused
+from akeso.torch.surgery.losses import between
 
 #: Losses that want scores, not probabilities.
 WITH_SCORES = frozenset({"cross_entropy", "binary_cross_entropy_with_logits"})
@@ -71,6 +72,13 @@ def substituted(call: Call, new: str, scores: tuple[str, Tensor] | None) -> Call
             call, new, call.prediction, _same_shape(call.prediction, call.target).to(call.prediction.dtype)
         )
     raise Refused(f"{new} cannot be put in from outside")
+
+
+def between_zero_and_one(call: Call, low: float, high: float) -> Call:
+    """The call on targets that go from 0 to 1 instead of from ``low`` to ``high``."""
+    if call.name not in _BINARY:
+        raise Refused(f"{call.name} takes targets as they are")
+    return replace(call.with_(target=between(call.target, call.prediction, low, high)), substituted=True)
 
 
 def _made(call: Call, name: str, prediction: Tensor, target: Tensor) -> Call:

@@ -119,6 +119,25 @@ class InUnits:
         return self.loss((output - mean) / scale, (target.to(output.dtype) - mean) / scale)
 
 
+@dataclass(frozen=True, eq=False)
+class Between:
+    """A loss that wants targets between 0 and 1, for targets between two other numbers."""
+
+    loss: Loss
+    low: float
+    high: float
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.loss(output, between(target, output, self.low, self.high))
+
+
+def between(target: Tensor, output: Tensor, low: float, high: float) -> Tensor:
+    """Targets from ``low`` to ``high`` as numbers from 0 to 1, in the kind of the output."""
+    if not high > low:
+        raise Refused(f"targets are all {low:g}: there is no yes and no")
+    return ((target.to(output.dtype) - low) / (high - low)).clamp(0, 1)
+
+
 def averaged(loss: Loss) -> Loss:
     """The loss averaged over the batch instead of summed."""
     if isinstance(loss, nn.Module) and getattr(loss, "reduction", None) == "sum":

@@ -55,6 +55,8 @@ def same_loss(one: Attempt, other: Attempt) -> bool:
     """Whether figures that are the loss of the training itself are of the same function."""
     if TRAINED not in (one.metric_name, other.metric_name):
         return True
+    if bool(one.prescription.of("scale-targets")) != bool(other.prescription.of("scale-targets")):
+        return False
     return bool(one.history.facts.get("loss") == other.history.facts.get("loss"))
 
 

@@ -13,7 +13,13 @@ from torch.optim import Optimizer
 from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
-from akeso.script.prescribed.loss_changes import WITH_SCORES, Call, Counts, substituted
+from akeso.script.prescribed.loss_changes import (
+    WITH_SCORES,
+    Call,
+    Counts,
+    between_zero_and_one,
+    substituted,
+)
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.parts.models import by_the_loss
 from akeso.script.prescribed.parts.outputs import scores_behind
@@ -37,6 +43,7 @@ class Losses(Part):
         "substitute-loss": _BY_HAND,
         "mean-reduction": "no loss was summed by a loss function of torch",
         "weight-classes": _BY_HAND,
+        "scale-targets": _BY_HAND,
         "fix-broadcast": "no output and target of different shape but equal size were compared",
         "set-output-bias": _BY_HAND,
         "standardise-targets": "the script computes its loss by hand, or not as a regression",
@@ -130,6 +137,8 @@ class Losses(Part):
                     call = self._on_scores(call, edit)
                 elif edit.remedy == "substitute-loss":
                     call = substituted(call, str(edit.values["to"]), scores_behind(call.prediction))
+                elif edit.remedy == "scale-targets":
+                    call = between_zero_and_one(call, float(edit.values["low"]), float(edit.values["high"]))
                 elif edit.remedy == "weight-classes" and training:
                     call = self._count(call).weighted(call)
                 elif edit.remedy == "mean-reduction" and training:
