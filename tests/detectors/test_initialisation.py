@@ -40,6 +40,25 @@ def test_copies_that_do_no_harm_and_single_layers_of_zeros_are_not(
     assert not _said(_alike(layers, left).history())
 
 
+@pytest.mark.parametrize("gradient", [0.0, 1e-3])
+def test_factors_of_zeros_that_never_get_a_gradient_are_named(gradient: float) -> None:
+    history = Sketch(loss=falling(2.3, 2.0), accuracy=flat(0.2)).history()
+    names = ("user.weight", "item.weight")
+    for position, name in enumerate(names):
+        table = Parameter(name, (120, 8), trainable=True, in_optimizer=True, init_std=0.0)
+        history.layers = [
+            *history.layers,
+            Layer(name.split(".")[0], "Embedding", 90 + position, (table,), "embedding"),
+        ]
+        for step in range(0, 60, 10):
+            history.add(
+                step, "grad_l2", name, gradient if step else 0.0
+            )  # the second step may be the first to have any
+    found = _said(history)
+    assert bool(found) == (gradient == 0.0)
+    assert not found or "never get a gradient" in found[0].sentence
+
+
 def test_zeros_beside_a_frozen_network_are_not() -> None:
     history = _alike((0, 1, 2, 3), 0.45).history()
     frozen = Parameter("trunk.weight", (64, 64), trainable=False, in_optimizer=False, init_std=0.1)

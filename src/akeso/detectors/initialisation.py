@@ -37,10 +37,14 @@ class PoorInitialisation(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        copies = self._copies(history)
-        left = self.remaining_if_copies if copies else self.remaining
         if stand.steps < self.min_steps or stand.adversarial:
             return
+        stuck = self._stuck(history)
+        if stuck:
+            yield self._never_begins(history, stand, stuck)
+            return
+        copies = self._copies(history)
+        left = self.remaining_if_copies if copies else self.remaining
         suffers = stand.suffers(left)
         if not suffers and not self._fails_validation(history, stand):
             return
@@ -132,6 +136,40 @@ class PoorInitialisation(Detector):
         several = len(matrices) > 1 and matrices[0].shape[0] > 1
         whole = all(parameter.trainable for parameter in history.parameters)
         return several and whole and all(self._alike(weight) for weight in matrices)
+
+    def _stuck(self, history: History) -> list[network.Weight]:
+        """Weights that start at zero and have never got any gradient, as the factors of a product of zeros do.
+
+        Those that a branch starts with on purpose get one from the first step on, or from the second.
+        """
+        zeros = [
+            weight
+            for weight in (*network.tables(history), *network.weights(history))
+            if weight.init_mean == 0.0 and weight.init_std == 0.0
+        ]
+        read = [(weight, history.series("grad_l2", weight.name).finite()) for weight in zeros]
+        still = [weight for weight, gradient in read if len(gradient) >= 3 and not gradient.values.any()]
+        return still if len(still) > 1 else []
+
+    def _never_begins(self, history: History, stand: Standing, stuck: list[network.Weight]) -> Symptom:
+        start, _ = network.extent(history)
+        names = f"{stuck[0].name} and {stuck[1].name if len(stuck) == 2 else f'{len(stuck) - 1} more'}"
+        return Symptom(
+            self.name,
+            "error" if stand.suffers(self.remaining_if_copies) else "warning",
+            0.95,
+            start,
+            stuck[0].layer,
+            {
+                "parameters": [weight.name for weight in stuck[:8]],
+                "init_std": 0.0,
+                "init_mean": 0.0,
+                **stand.evidence(),
+            },
+            f"{names} start at zero and never get a gradient: each is multiplied by zeros of the other"
+            + ("" if len(stuck) == 2 else "s")
+            + ", so none ever begins to learn.",
+        )
 
     def _alike(self, weight: network.Weight) -> bool:
         return weight.init_std <= self.constant * max(1.0, abs(weight.init_mean))

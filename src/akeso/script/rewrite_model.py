@@ -170,8 +170,31 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
         f"        {draw[scheme]}",
         "        if layer.bias is not None:",
         f"            {nn}.init.zeros_(layer.bias)",
+        *_other_layers(draft, nn),
     )
     return None
+
+
+def _other_layers(draft: Draft, nn: str) -> list[str]:
+    """How tables and recurrent layers are drawn, where the script makes any."""
+    lines = []
+    if list(draft.calls({"Embedding"})):
+        lines += [
+            f"    elif isinstance(layer, {nn}.Embedding) and not 1e-3 < layer.weight.std() < 3:",
+            f"        {nn}.init.normal_(layer.weight, std=0.1)",
+        ]
+    if list(draft.calls({"RNN", "GRU", "LSTM"})):
+        lines += [
+            f"    elif isinstance(layer, {nn}.RNNBase):",
+            "        for name, weight in layer.named_parameters():",
+            "            if weight.dim() < 2:",
+            f"                {nn}.init.zeros_(weight)",
+            '            elif "weight_hh" in name:',
+            f"                {nn}.init.orthogonal_(weight)",
+            "            else:",
+            f"                {nn}.init.xavier_uniform_(weight)",
+        ]
+    return lines
 
 
 def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

@@ -119,8 +119,8 @@ class _AfterLayer:
 def _after_gated(anatomy: Anatomy, kind: str) -> list[nn.Parameter]:
     """A norm behind every layer whose output only gates take: activations there must keep their meaning."""
     new: list[nn.Parameter] = []
-    ends = [*(use.order for use in anatomy.weighted[1:]), 1 << 60]
-    for use, end in zip(anatomy.weighted, ends, strict=True):
+    ends = [*(use.order for use in anatomy.weighted), 1 << 60]
+    for use, end in zip(anatomy.weighted, ends[1:], strict=True):
         module = use.module
         gates = [site for site in anatomy.sites if site.role == "gate" and use.order < site.order < end]
         if not gates or hasattr(module, "akeso_norm") or len(use.output_shape) < 2:
