@@ -34,6 +34,32 @@ for batch, target in loader:
 """
 
 
+def test_a_cut_inside_the_model_is_taken_away(tmp_path):
+    source = SCRIPT.replace(
+        "model = nn.Sequential(",
+        "class Cut(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        return self[2:](self[:2](x).detach())\n"
+        "\nmodel = Cut(",
+    )
+    done = perform(tmp_path, source, edit("keep-attached"))
+    clues = Clues(done.ledger.to_dict()["places"], [], {})
+    change = rewrite(tmp_path / "train.py", Prescription([edit("keep-attached")]), clues)
+    assert lines(change.diff, "+") == ["return self[2:](self[:2](x))"]
+    assert change.words == ()
+
+
+def test_targets_are_scaled_where_the_loss_is_called(tmp_path):
+    source = SCRIPT.replace(
+        "F.cross_entropy(out, target)", "F.binary_cross_entropy(out[:, 0], target * 255.0)"
+    )
+    scaled = edit("scale-targets", low=0.0, high=255.0)
+    done = perform(tmp_path, source, scaled)
+    clues = Clues(done.ledger.to_dict()["places"], [], {})
+    change = rewrite(tmp_path / "train.py", Prescription([scaled]), clues)
+    assert lines(change.diff, "+") == ["loss = F.binary_cross_entropy(out[:, 0], (target * 255.0) / 255)"]
+
+
 @pytest.fixture
 def change(tmp_path):
     plain = perform(tmp_path, SCRIPT)

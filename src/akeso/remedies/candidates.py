@@ -14,7 +14,7 @@ from akeso.remedies.chart import chart
 from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
-from akeso.remedies.loop import GuardFunctions, Mode, RollBack, TrainEverything, ZeroGrad
+from akeso.remedies.loop import GuardFunctions, KeepAttached, Mode, RollBack, TrainEverything, ZeroGrad
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import (
     BareOutput,
@@ -51,7 +51,7 @@ from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "shape-broadcast": (Broadcast(),),
     "missing-zero-grad": (ZeroGrad(),),
-    "parameters-not-trained": (TrainEverything(),),
+    "parameters-not-trained": (KeepAttached(), TrainEverything()),
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(output=True),),
     "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),

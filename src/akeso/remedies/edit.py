@@ -21,6 +21,7 @@ from akeso.errors import BadInput
 #: set-output-bias         ``to``: "prior"
 #: unfreeze                where: a parameter, or "all"
 #: add-to-optimizer        where: a parameter, or "all"
+#: keep-attached           none: nothing is cut off from the graph while the model computes
 #: set-mode                ``to``: "train" while training, "eval" while evaluating ("by-phase")
 #: clip-gradient           ``kind``: "norm" or "value"; ``limit``
 #: loosen-clipping         ``to``: the least norm or value that the program's own clipping leaves
@@ -56,6 +57,7 @@ REMEDIES: Mapping[str, str] = {
     "set-output-bias": "output bias at the class prior",
     "unfreeze": "frozen parameters made trainable",
     "add-to-optimizer": "missing parameters handed to the optimizer",
+    "keep-attached": "nothing cut off from the graph inside the model",
     "set-mode": "training mode while training, evaluation mode while evaluating",
     "clip-gradient": "gradient clipping",
     "loosen-clipping": "gradients clipped less tightly",

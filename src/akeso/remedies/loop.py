@@ -29,6 +29,16 @@ class Mode(Remedy):
         yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
 
 
+class KeepAttached(Remedy):
+    """What the model cuts off from the graph stays part of it, where parameters get no gradient at all."""
+
+    name = "keep-attached"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.evidence.get("reason") == "no-grad" for found in diagnoses):
+            yield Prescription([Edit("keep-attached")])
+
+
 class TrainEverything(Remedy):
     """Frozen parameters made trainable, missing ones handed to the optimizer."""
 

@@ -56,6 +56,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "set-weight-decay": loop.set_weight_decay,
     "clip-gradient": loop.clip_gradient,
     "loosen-clipping": loop.loosen_clipping,
+    "keep-attached": loop.keep_attached,
     "guard-functions": loop.guard_functions,
     "shuffle-data": loop.shuffle_data,
     "warm-up": loop.warm_up,

@@ -129,6 +129,17 @@ def guard_functions(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
     )
 
 
+def keep_attached(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """No cut where the model made one."""
+    done = False
+    for place in clues.places.get("cut", ()):
+        for call in draft.calls({"detach", "detach_"}, int(place["line"])):
+            if isinstance(call.func, ast.Attribute):
+                draft.replace(call, draft.text(call.func.value))
+                done = True
+    return None if done else "take away what cuts the model's own values off from the graph: .detach(), .data"
+
+
 def shuffle_data(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """The first loader shuffled."""
     for place in clues.places.get("loader", ()):

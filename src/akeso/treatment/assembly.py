@@ -45,6 +45,7 @@ class Assembly:
     scaler: InputScaler | None = None
     clip: tuple[str, float] | None = None
     guarded: bool = False
+    attached: bool = False
     warm_up: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     refused: list[tuple[Edit, str]] = field(default_factory=list)
@@ -316,6 +317,9 @@ def _make_optimizer(
     def guard(edit: Edit) -> None:
         built.guarded = True
 
+    def attach(edit: Edit) -> None:
+        built.attached = True
+
     def warm_up(edit: Edit) -> None:
         built.warm_up = int(edit.values["steps"])
 
@@ -325,6 +329,7 @@ def _make_optimizer(
     _each(built, prescription, "add-to-optimizer", add)
     _each(built, prescription, "clip-gradient", clip)
     _each(built, prescription, "guard-functions", guard)
+    _each(built, prescription, "keep-attached", attach)
     _each(built, prescription, "warm-up", warm_up)
 
     def hold(edit: Edit) -> str:
@@ -357,6 +362,7 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "add-to-optimizer",
     "clip-gradient",
     "guard-functions",
+    "keep-attached",
     "warm-up",
     "hold-learning-rate",
     "roll-back",

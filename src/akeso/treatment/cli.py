@@ -169,7 +169,12 @@ def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
     best = outcome.best
     answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
     facts = dict(answer.ledger.get("facts", {})) if answer is not None else {}
-    places = dict(first.ledger.get("places", {})) if first is not None else {}
+    places = {
+        kind: found
+        for known in (answer, first)  # what only the treated run came across, such as cuts it has undone
+        if known is not None
+        for kind, found in known.ledger.get("places", {}).items()
+    }
     return rewrite(
         path, program.resolved(outcome.prescription), Clues(places, first.sites if first else [], facts)
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
+from akeso.torch.attached import keep_attached
 from akeso.torch.guards import guard
 from akeso.torch.surgery.optimizers import clip, scale_rates
 from akeso.treatment.assembly import Assembly, assemble, moved
@@ -188,7 +189,9 @@ class Training:
         built.model.train()
         built.optimizer.zero_grad()
         with guard() if built.guarded else nullcontext():
-            loss = built.loss(built.model(*inputs), target)
+            with keep_attached() if built.attached else nullcontext():
+                output = built.model(*inputs)
+            loss = built.loss(output, target)
         loss.backward()
         if built.clip is not None:
             clip((p for group in built.optimizer.param_groups for p in group["params"]), *built.clip)

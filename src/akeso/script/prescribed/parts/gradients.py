@@ -13,6 +13,8 @@ from akeso.remedies.edit import Edit
 from akeso.script.prescribed.functions import tensors
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.patching import patched
+from akeso.script.prescribed.places import caller
+from akeso.torch.attached import CUTTING, cuts
 from akeso.torch.guards import GUARDED, guarded
 
 _CLIPPING = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
@@ -24,11 +26,25 @@ class Gradients(Part):
     remedies: ClassVar = {
         "loosen-clipping": "the script clips no gradients with a function of torch",
         "guard-functions": "the script takes no root, logarithm or quotient that a gradient flows through",
+        "keep-attached": "no model of the script cuts anything off from the graph that could be kept",
     }
 
     def handlers(self) -> dict[str, Handler]:
-        """The guarded functions, where they are to be."""
-        return dict.fromkeys(GUARDED, self._guard) if self.ledger.one("guard-functions") is not None else {}
+        """The guarded functions and those that cut, where that is asked for."""
+        guards = self.ledger.one("guard-functions") is not None
+        attaches = self.ledger.one("keep-attached") is not None
+        return {
+            **(dict.fromkeys(GUARDED, self._guard) if guards else {}),
+            **(dict.fromkeys(CUTTING, self._attach) if attaches else {}),
+        }
+
+    def _attach(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        edit = self.ledger.one("keep-attached")
+        if edit is None or not self.operation.inside_model or not cuts(func, args):
+            return func(*args, **kwargs)
+        self.ledger.mark(edit)
+        self.ledger.place("cut", caller(2))
+        return args[0]
 
     def _guard(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         edit = self.ledger.one("guard-functions")
