@@ -275,9 +275,9 @@ class TargetAccount:
         """Take in what :func:`batch_items` sent."""
         counts = delivery.get("target_counts")
         if counts is not None:
-            self.counts = (
-                [a + b for a, b in zip(self.counts, counts, strict=True)] if self.counts else list(counts)
-            )
+            if len(self.counts) != len(counts):  # the first, or those of another task
+                self.counts = [0.0] * len(counts)
+            self.counts = [a + b for a, b in zip(self.counts, counts, strict=True)]
         sums = delivery.get("target_sum")
         if sums is not None and all(map(math.isfinite, sums)):
             if len(self._sum) != len(sums):
