@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.script.commands import akeso_at_once
+from tests.script.commands import akeso_at_once, environment
 
 SICK = """
 import torch
@@ -84,6 +90,9 @@ def test_a_healthy_script_is_left_alone_after_one_run(tmp_path):
         (("--metric", "val_acc", "--higher-is-better"), "one, around the number"),
         (("--only", "prayer"), "no remedy 'prayer'"),
         (("--plan", "prayer"), "prayer"),
+        (("--only", "reinitialise", "--never", "reinitialise"), "only and never both name reinitialise"),
+        (("--run", "/dev/null/run"), "no folder to write to"),
+        (("--json", "nowhere/out.json"), "cannot be written"),
     ],
 )
 def test_wrong_usage_is_said_before_anything_is_run(tmp_path, options, words):
@@ -120,3 +129,43 @@ def test_a_sigmoid_too_many_is_taken_off(tmp_path):
     assert document["diagnoses"][0]["problem"] == "improper-output-activation"
     assert document["status"] == "repaired"
     assert document["after"] > document["before"] + 0.2
+
+
+FORGETFUL = HEALTHY.replace("        optimizer.zero_grad()\n", "")
+
+
+def test_how_a_script_ends_after_its_training_says_nothing_of_it(tmp_path):
+    """It compiles its model, is asked for a figure it never prints, and ends with an exit code of its own."""
+    source = FORGETFUL.replace("model = Net()", 'model = Net()\nfast = torch.compile(model, backend="eager")')
+    source = source.replace("F.cross_entropy(model(", "F.cross_entropy(fast(") + "raise SystemExit(3)\n"
+    options = ("--only", "add-zero-grad", "--metric", r"nothing: ([\d.]+)", "--higher-is-better")
+    done, document = treat(tmp_path, *options, source=source)
+    assert done.returncode == 0, done.stderr
+    assert document["status"] == "repaired"
+    assert any("exit code 3" in note for note in document["notes"])
+    assert any("matched nothing" in note for note in document["notes"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_is_told_to_end_says_so_and_leaves_nobody_behind(tmp_path, number):
+    (tmp_path / "train.py").write_text(
+        SICK.replace("    with torch.no_grad():", "    import time; time.sleep(60)\n    if 0:")
+    )
+    command = [sys.executable, "-m", "akeso", "treat", "--json", "out.json", "--run", "run", "train.py"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env=environment())
+    waited = time.monotonic() + 60
+    while not (tmp_path / "run" / "attempt-00" / "order.json").exists() and time.monotonic() < waited:
+        time.sleep(0.1)
+    time.sleep(1)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert b"Traceback" not in said
+    assert "interrupted" in json.loads((tmp_path / "out.json").read_text())["error"]
+    assert not any(str(tmp_path) in line for line in _processes())
+
+
+def _processes():
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield entry.read_bytes().decode(errors="replace")

@@ -24,7 +24,7 @@ def unwrap(module: nn.Module) -> nn.Module:
     while True:
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             module = module.module
-        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):
+        elif isinstance(module._modules.get("_orig_mod"), nn.Module):
             module = module._orig_mod  # type: ignore[assignment]
         else:
             return module
@@ -33,7 +33,7 @@ def unwrap(module: nn.Module) -> nn.Module:
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module or a part of it runs as compiled code, in which hooks must not change."""
     return any(
-        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+        "_orig_mod" in part._modules or getattr(part, "_compiled_call_impl", None) is not None
         for part in module.modules()
     )
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,8 @@ from akeso.treatment.script_metric import is_held_out
 from akeso.treatment.script_program import ScriptProgram
 from akeso.treatment.telling import Teller
 
+#: Exit code of what was ended by Ctrl-C before it could say anything.
+_INTERRUPTED = 130
 _PLANS = ("akeso", "autotrainer", "reseed", "random")
 
 
@@ -121,6 +127,7 @@ def _treat(
     examine(History(), profile)  # a profile that cannot be used is said before anything is run
     teller = Teller(sys.stderr)
     run = run_folder(script, folder)
+    _writable(run, json_file)
     program = ScriptProgram(
         script,
         run,
@@ -132,30 +139,72 @@ def _treat(
         announce=teller.begins,
     )
     try:
-        outcome = treat_program(
-            program,
-            budget=budget,
-            target=target,
-            plan=plan,
-            only=only,
-            never=never,
-            dry_run=dry_run,
-            seed=seed,
-            report=teller.ended,
-        )
+        with _ended_as_by_ctrl_c():
+            outcome = treat_program(
+                program,
+                budget=budget,
+                target=target,
+                plan=plan,
+                only=only,
+                never=never,
+                dry_run=dry_run,
+                seed=seed,
+                report=teller.ended,
+            )
     except AkesoError as error:
         teller.close()
         if json_file is not None:
             _write(json_file, _refusal(error, run))
         raise
+    except KeyboardInterrupt:
+        teller.close()
+        said = BadInput("interrupted before anything was known of the script; nothing was changed")
+        if json_file is not None:
+            _write(json_file, _refusal(said, run))
+        click.echo(f"akeso: {said}", err=True)
+        return _INTERRUPTED
     finally:
         program.close()
     teller.close()
+    if metric is not None and outcome.metric != "metric":
+        unmatched = f"--metric {metric!r} matched nothing in what was printed: judged by {outcome.metric or 'nothing'}"
+        outcome = replace(outcome, notes=(*outcome.notes, unmatched))
     change = _change(script, program, outcome)
     teller.outcome(outcome, change, run, None if is_held_out(outcome.metric) else outcome.metric)
     if json_file is not None:
         _write(json_file, _document(outcome, change, run))
     return 1 if outcome.status == "failed" and not dry_run else 0
+
+
+@contextlib.contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """What schedulers and ``timeout`` send is a wish to end, too: the best so far is handed back."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # only a main thread hears signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _writable(run: Path, json_file: Path | None) -> None:
+    """Say what cannot be written before anything is run for it."""
+    there = next(folder for folder in (run.absolute(), *run.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise BadInput(
+            f"The run cannot be recorded in {run}: {there} is no folder to write to. Choose another --run."
+        )
+    if json_file is not None:
+        place = json_file if json_file.exists() else json_file.absolute().parent
+        if not os.access(place, os.W_OK) or json_file.is_dir():
+            raise BadInput(f"--json {json_file} cannot be written. Choose another file.")
 
 
 def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:

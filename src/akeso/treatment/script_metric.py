@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from akeso.history import History, Series
 
@@ -54,6 +54,10 @@ def figures(history: History, own_losses: Curve, higher_is_better: bool | None) 
     found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 4))
     found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
     found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))
+    # What is evaluated before the first step, as trainers do to see that it works, says nothing of the training.
+    found = [
+        replace(figure, curve=tuple(point for point in figure.curve if point[0] > 0)) for figure in found
+    ]
     return sorted((figure for figure in found if figure.curve), key=lambda figure: figure.rank)
 
 

@@ -56,7 +56,8 @@ class Teller:
         before = "unknown" if outcome.before is None else f"{outcome.before:.4g}"
         after = "unknown" if outcome.after is None else f"{outcome.after:.4g}"
         early = outcome.fate
-        say(f"\nakeso: {outcome.status}", style="bold")
+        told = any(note.startswith("would try") for note in outcome.notes)
+        say(f"\nakeso: {'sick, nothing tried yet' if told else outcome.status}", style="bold")
         say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
         first = outcome.attempts[0].attempt if outcome.attempts else None
         if first is not None and first.metric_name not in ("", outcome.metric):

@@ -64,6 +64,11 @@ def treat(
     for name in (*only, *never):
         if name not in REMEDIES:
             raise BadInput(f"There is no remedy {name!r}. Known remedies: {', '.join(sorted(REMEDIES))}.")
+    both = sorted(set(only) & set(never))
+    if both:
+        raise BadInput(
+            f"only and never both name {', '.join(both)}: nothing is left to try. Take it out of one."
+        )
     wishes = Wishes(budget, target, tuple(only), tuple(never), dry_run, seed, report or _nobody)
     if isinstance(program, Program):
         return plan.run(program, wishes)

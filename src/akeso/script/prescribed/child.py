@@ -267,6 +267,11 @@ class Child:
         except Ended as ended:
             self._answer.ended, self._answer.reason = "refused", str(ended)
 
+    def _all_trained(self) -> bool:
+        """Whether every step that was planned was made: how a script ends after that says nothing of its training."""
+        planned = self._answer.planned_steps
+        return planned is not None and self._operation is not None and self._operation.steps >= planned
+
     def _how(self, ending: programs.Ending) -> tuple[str, str]:
         if ending.stopped:
             if self._operation is not None and self._operation.truncated:
@@ -276,6 +281,9 @@ class Child:
             if "writes over its own data" in ending.stopped:
                 return "overwrites", ending.stopped
             return "refused", ending.stopped
+        if ending.failed and self._all_trained():
+            self._ledger.note(f"after its training the script ended with exit code {ending.code}")
+            return "finished", ""
         if ending.failed:
             return "crashed", f"the script ended with exit code {ending.code}"
         return "finished", ""

@@ -285,9 +285,9 @@ class Operation:
         stack.enter_context(wrap_constructors(Optimizer, self._made_optimizer))
         for name in set(ACTIVATIONS.values()) & set(vars(nn)):
             stack.enter_context(wrap_constructors(getattr(nn, name), self._made_activation))
-        if self.ledger.prescription:
-            stack.enter_context(patched(torch, "compile", _uncompiled))
-            stack.enter_context(patched(nn.Module, "compile", lambda *_, **__: None))
+        # The untreated run as well: what is compiled is not seen, and cannot be followed.
+        stack.enter_context(patched(torch, "compile", _uncompiled))
+        stack.enter_context(patched(nn.Module, "compile", lambda *_, **__: None))
         for part in self._parts:
             stack.enter_context(part.in_force())
         stack.callback(register_optimizer_step_pre_hook(self._before_step).remove)
@@ -332,4 +332,6 @@ def _chained(outer: Handler, inner: Handler | None) -> Handler:
 
 def _uncompiled(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
     """Treated models run uncompiled: a compiled one would keep the functions it was traced with."""
+    if isinstance(model, nn.Module):
+        model.__dict__["_orig_mod"] = model  # where scripts look for what they had compiled
     return model if model is not None else (lambda later: later)

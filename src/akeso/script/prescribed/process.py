@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -17,6 +18,7 @@ from typing import Any
 from akeso.script.prescribed.order import Order
 
 _GRACE = 5.0  # seconds a process has to end by itself before it is killed
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 _LOOK = 0.5  # seconds between looks at whether it still lives
 
 
@@ -92,11 +94,19 @@ class Running:
                 break
 
 
+def _end_with_parent() -> None:
+    """Let the system end this process where its parent goes without a word, if it knows how to."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+
+
 class Control:
     """The child's end: tells that it pauses, and waits to be told to go on."""
 
     def __init__(self, descriptors: list[int]) -> None:
         self._told, self._answer = descriptors
+        _end_with_parent()
 
     def pause(self) -> dict[str, Any] | None:
         """Wait for orders; None when there will be none."""

@@ -9,6 +9,7 @@ from akeso.examination import examine
 from akeso.remedies.autotrainer import ORDERS, solution
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
+from akeso.treatment.plans.judging import serious
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt, Program
@@ -44,7 +45,8 @@ class AutotrainerPlan(Plan):
         waiting: dict[str, list[Prescription]] = {}
         current = _symptom(attempt)
         if current is None and attempt.whole:
-            return ledger.close(attempt, "healthy")
+            # The paper's rules see nothing; whether there is nothing, ours say.
+            return ledger.close(attempt, "failed" if serious(attempt) else "healthy")
         last = ""
         while current is not None or attempt.failed:
             problem = current.problem if current is not None else "exploding-gradient"
