@@ -305,3 +305,16 @@ def test_ctrl_c_hands_back_the_best_so_far() -> None:
     assert outcome.interrupted
     assert outcome.after == 0.9
     assert outcome.status == "improved"
+
+
+def test_who_learnt_next_to_nothing_is_not_healthy_because_a_finding_passed() -> None:
+    class Passing(Suspected):
+        def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                    stop_on_error: bool = False) -> Attempt:  # fmt: skip
+            made = super().attempt(prescription, max_steps=max_steps)
+            made = replace(made, metric=0.5, curve=((made.steps, 0.5),))
+            return replace(made, diagnoses=()) if made.whole and not prescription else made
+
+    outcome = akeso.treat(Passing(0.5))
+    assert outcome.status == "failed"
+    assert any(note.startswith("before its end:") for note in outcome.notes)

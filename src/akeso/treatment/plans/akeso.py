@@ -52,6 +52,8 @@ SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning
 RATES = ("learning-rate-too-low", "learning-rate-too-high")
 #: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
 SLOW = 0.25
+#: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
+LITTLE = 0.1
 
 
 class AkesoPlan(Plan):
@@ -86,7 +88,7 @@ class AkesoPlan(Plan):
             if best is not None and not in_doubt(best):
                 break
         if best is None:
-            return self._give_up(ledger)
+            return self._give_up(ledger, untreated)
         return ledger.close(best, "improved" if left_over(untreated, best) else "repaired")
 
     def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
@@ -262,8 +264,11 @@ class AkesoPlan(Plan):
                 best = attempt
         return best
 
-    def _give_up(self, ledger: Ledger) -> Outcome:
-        """Nothing was proved: the best of what was cut off if it is better all the same, else the untreated model."""
+    def _give_up(self, ledger: Ledger, at_first: Attempt) -> Outcome:
+        """Nothing was proved: the best of what was cut off if it is better all the same, else the untreated model.
+
+        What was found in that ``at_first`` may have passed by itself.
+        """
         untreated = ledger.untreated
         assert untreated is not None
         if not untreated.whole and not untreated.failed:
@@ -287,6 +292,11 @@ class AkesoPlan(Plan):
             kept = ledger.at_its_best(untreated)
             return ledger.close(kept, "improved" if kept.prescription else "failed")
         well = untreated.whole and not serious(untreated) and not learnt_nothing(untreated)
+        suspected = serious(at_first)
+        if well and suspected and abs(learnt(untreated)) < LITTLE and not better(untreated, at_first):
+            # What was found no longer shows, but next to nothing was learnt: that is no clean bill of health.
+            ledger.notes += [f"before its end: {found.sentence or found.problem}" for found in suspected]
+            well = False
         return ledger.close(untreated, "healthy" if well else "failed")
 
 
