@@ -90,6 +90,8 @@ _ALL: Final = (
     ),
     Signal("target_iqr", "run", "interquartile range of the targets, root mean square over units"),
     Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
+    Signal("loss_over_call", "run", "the loss that is trained on, over what the loss function gave"),
+    Signal("floor_share", "run", "share of that which targets that are no plain yes or no leave in any case"),
     # per optimizer
     Signal("lr", "optimizer", "learning rate of the group that trains most weights"),
     # sampled steps, per parameter

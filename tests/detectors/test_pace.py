@@ -144,6 +144,12 @@ def test_a_short_run_that_ends_while_its_loss_falls_as_fast_as_ever() -> None:
     under_way = replace(short, steps=50).history().until(24)
     assert examine(under_way).status == "healthy"
     assert first(replace(short, steps=12)) is None
+    # Something is added to what the loss function gives: of the two together there is no constant prediction.
+    for added, named in ((0.0, True), (0.3, False)):
+        mixed = short.history()
+        for step in range(0, 25, 4):
+            mixed.add(step, "loss_over_call", "", 1.0 + added * step / 25)
+        assert bool(examine(mixed).diagnoses) == named
 
 
 def test_far_beyond_a_constant_prediction_no_luck_in_accuracy_counts() -> None:

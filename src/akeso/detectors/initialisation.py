@@ -40,7 +40,7 @@ class PoorInitialisation(Detector):
         if stand.steps < self.min_steps or stand.adversarial:
             return
         stuck = self._stuck(history)
-        if stuck:
+        if stuck and stand.suffers(self.remaining_if_copies):
             yield self._never_begins(history, stand, stuck)
             return
         copies = self._copies(history)
@@ -156,7 +156,7 @@ class PoorInitialisation(Detector):
         names = f"{stuck[0].name} and {stuck[1].name if len(stuck) == 2 else f'{len(stuck) - 1} more'}"
         return Symptom(
             self.name,
-            "error" if stand.suffers(self.remaining_if_copies) else "warning",
+            "error",
             0.95,
             start,
             stuck[0].layer,

@@ -16,6 +16,9 @@ from akeso.detectors.steps import divisor, travel
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
 
+#: How far the loss that is trained on may drift from what the loss function gives before something else is in it.
+_ADDED = 1.02
+
 
 @dataclass(frozen=True)
 class SlowConvergence(Detector):
@@ -46,11 +49,13 @@ class SlowConvergence(Detector):
         stand = standing(history)
         if stand.adversarial or stand.diverged:
             return
-        if self._under_way(history, stand):
+        whole = not _mixed(history)  # what is added to a loss has no constant prediction to be measured by
+        if whole and self._under_way(history, stand):
             yield self._too_early(history, stand)
             return
         if stand.steps < self.min_steps:
-            yield from self._cut_short(history, stand)
+            if whole:
+                yield from self._cut_short(history, stand)
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
@@ -236,6 +241,12 @@ class SlowConvergence(Detector):
         middle = len(means) // 2
         before, after = means[0] - means[middle], means[middle] - means[-1]
         return bool(after > pace * max(0.0, before))
+
+
+def _mixed(history: History) -> bool:
+    """Whether something is added to what the loss function gives, as the second half of a bound or a penalty."""
+    ratios = history.series("loss_over_call").finite().values
+    return len(ratios) >= 3 and float(ratios.max()) > _ADDED * float(ratios.min()) > 0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ _BEYOND: Final = 1e3
 #: Looks in a row with the same answer to all samples, and differences that are rounding.
 _LOOKS: Final = 3
 _SAME: Final = 1e-6
+#: Share of a constant prediction's loss beyond which what the targets leave is not believed.
+_SUREST: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def standing(history: History) -> Standing:
         baseline=baseline,
         accuracy=accuracy,
         chance=chance,
-        remaining_loss=max(0.0, last) / baseline if usable else math.nan,
+        remaining_loss=_left(history, last, baseline) if usable else math.nan,
         remaining_error=(1.0 - _sure_accuracy(history, accuracy)) / (1.0 - chance) if enough else math.nan,
         plateau=float(np.mean(means >= 0.95 * baseline))
         if math.isfinite(baseline) and len(means)
@@ -194,6 +196,13 @@ def standing(history: History) -> Standing:
         adversarial=adversarial,
         uniform=_uniform(history),
     )
+
+
+def _left(history: History, last: float, baseline: float) -> float:
+    """The share of a constant prediction's loss that is left, of what the targets do not leave in any case."""
+    shares = history.series("floor_share").finite().values
+    floor = min(curves.median(curves.tail(shares, 0.5, 3)), _SUREST) * baseline if len(shares) else 0.0
+    return max(0.0, last - floor) / (baseline - floor)
 
 
 def _uniform(history: History) -> bool:

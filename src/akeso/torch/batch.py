@@ -197,6 +197,13 @@ class BatchReader:
             baseline = self._baseline(plain, known)
             if baseline is not None:
                 out["baseline_loss"] = baseline
+                call, backward = plain.get("call_value"), plain.get("backward_value")
+                if call and backward is not None and math.isfinite(backward / call):
+                    out["loss_over_call"] = backward / call
+                floor = self._targets.floor(self._loss_name, self._smoothing) if not self._weights else 0.0
+                plainly = self._targets.baseline(self._loss_name, self._smoothing, self._weights)
+                if plainly and 0.0 < floor < plainly:
+                    out["floor_share"] = floor / plainly
                 if "initial_loss_reference" not in self._record.history.facts:
                     self._record.fact("initial_loss_reference", baseline)
         return out

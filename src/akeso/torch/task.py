@@ -210,6 +210,8 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
             ]  # fmt: skip
+            if call.name in _PROBABILITY_LOSSES or (call.name == "cross_entropy" and part.dim() == 2):
+                items.append(("target_doubt", _doubt(columns, one_of=call.name == "cross_entropy")))
             if call.name in _VALUE_LOSSES:
                 items += columns_of("target", part)
             if call.name in _ABSOLUTE_LOSSES and part.numel() == columns.numel():
@@ -270,6 +272,7 @@ class TargetAccount:
         self._rows = 0.0
         self._values: list[float] = []
         self._bend = 1.0
+        self._doubt = self._doubted = 0.0
 
     def add(self, delivery: dict[Any, Any]) -> None:
         """Take in what :func:`batch_items` sent."""
@@ -286,10 +289,21 @@ class TargetAccount:
             self._sum = [a + b for a, b in zip(self._sum, sums, strict=True)]
             self._squares = [a + b for a, b in zip(self._squares, delivery["target_squares"], strict=True)]
             self._rows += delivery["target_rows"]
+            if "target_doubt" in delivery and math.isfinite(delivery["target_doubt"]):
+                self._doubt += delivery["target_doubt"]
+                self._doubted += 1
             if "target_part" in delivery:
                 kept = _KEPT // len(sums) * len(sums)
                 self._values = (self._values + list(delivery["target_part"]))[-kept:]
                 self._bend = delivery["target_bend"]
+
+    def floor(self, loss: str, smoothing: float = 0.0) -> float:
+        """Mean loss of the best prediction there is: targets that are no plain yes or no leave some in any case."""
+        if loss in ("cross_entropy", "nll_loss") and self.counts and smoothing > 0:
+            others = smoothing / len(self.counts)
+            own = 1.0 - smoothing + others
+            return -(own * math.log(own) + (len(self.counts) - 1) * others * math.log(others))
+        return self._doubt / self._doubted if self._doubted else 0.0
 
     def spread(self) -> float:
         """Standard deviation of the targets, root mean square over columns; 0 where none were seen."""
@@ -332,6 +346,16 @@ class TargetAccount:
             columns = [self._values[index :: len(means)] for index in range(len(means))]
             return sum(_around_the_middle(loss, column, self._bend) for column in columns) / len(means)
         return None
+
+
+def _doubt(columns: torch.Tensor, *, one_of: bool) -> torch.Tensor:
+    """The entropy of targets that are shares: of one answer among the columns, or of each column's yes or no."""
+    shares = columns.clamp(0.0, 1.0)
+    if one_of:
+        entropy: torch.Tensor = torch.special.entr(shares).sum(1).mean()
+        return entropy
+    each: torch.Tensor = torch.special.entr(shares) + torch.special.entr(1.0 - shares)
+    return each.mean()
 
 
 def spread_of(rows: float, sums: Sequence[float], squares: Sequence[float]) -> float:
