@@ -375,3 +375,46 @@ def test_a_training_that_fails_by_itself_says_why() -> None:
     assert "ZeroDivisionError: division by zero" in str(outcome)
     assert any("ZeroDivisionError" in note for note in outcome.notes)
     assert "hopeless" not in str(outcome)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": "2"}, "budget must be"),
+        ({"target": "x"}, "target must be a number"),
+        ({"target": math.nan}, "target must be a number"),
+        ({"only": "reinitialise"}, "lists of remedies"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+    ],
+)
+def test_bad_wishes_are_refused_before_anything_is_trained(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        akeso.treat(recipe(epochs=1), **options)
+
+
+@pytest.mark.parametrize("rate", [-1.0, 0.0, math.inf, math.nan, "fast"])
+def test_a_rate_that_is_none_is_refused(rate: Any) -> None:
+    with pytest.raises(BadInput, match="lr must be a positive number"):
+        recipe(lr=rate)
+
+
+def test_inputs_may_come_as_a_mapping_beside_the_target() -> None:
+    class Pairs(Dataset[Any]):
+        def __len__(self) -> int:
+            return 48
+
+        def __getitem__(self, index: int) -> Any:
+            return {"a": torch.ones(2) * (index % 2), "b": torch.zeros(1)}, index % 2
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, batch: Any) -> Any:
+            return self.layer(torch.cat([batch["a"], batch["b"]], 1))
+
+    loader = DataLoader(Pairs(), 16, shuffle=True)
+    outcome = akeso.treat(recipe(model=Both, train=loader, val=loader, epochs=10, lr=0.1))
+    assert outcome.status == "healthy"
+    assert outcome.after == 1.0

@@ -80,7 +80,7 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
     """The change to make to the script at ``path`` for the prescription to hold."""
     real = os.path.realpath(path)
     try:
-        draft = Draft(path.name, Path(real).read_text(encoding="utf-8"))
+        draft = Draft(_shown(real), Path(real).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return Change("", tuple(edit.describe() for edit in prescription))
     words = []
@@ -101,3 +101,9 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
     except SyntaxError:
         return Change("", tuple(edit.describe() for edit in prescription))
     return Change(draft.diff(), tuple(words))
+
+
+def _shown(real: str) -> str:
+    """A file's path as it is seen from here, so that the diff can be applied here; its name where it lies elsewhere."""
+    here = os.path.realpath(os.getcwd()) + os.sep
+    return real.removeprefix(here) if real.startswith(here) else os.path.basename(real)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.draft import Draft, name_of
-from akeso.script.rewrite_model import trained
+from akeso.script.rewrite_model import short, trained
 
 if TYPE_CHECKING:
     from akeso.script.rewrite import Clues
@@ -303,9 +303,17 @@ def weight_classes(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> s
 
 def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """In words: the units come from the data."""
+    scale = dict(clues.facts.get("target_scale") or {})
+    mean, spread = scale.get("mean") or [], scale.get("std") or []
+    used = (
+        f" (the saved weights belong to mean {short(mean)} and std {short(spread)}, of the batches seen first where "
+        "the script keeps no dataset)"
+        if mean
+        else ""
+    )
     return (
         "train on standardised targets, (y - mean) / std with mean and std of the training targets, "
-        "and give predictions back as output * std + mean"
+        f"and give predictions back as output * std + mean{used}"
     )
 
 

@@ -213,7 +213,7 @@ def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     if scale.get("dirty"):
         words += "; replace what is not finite by the median and pull in outliers first"
     if not mean or len(set(mean)) > 1 or len(set(spread)) > 1 or scale.get("dirty"):
-        shown = f" (here mean {_short(mean)}, std {_short(spread)})" if mean else ""
+        shown = f" (here mean {short(mean)}, std {short(spread)})" if mean else ""
         return words + shown
     found = trained(draft, clues)
     calls = list(draft.calls({found[1]})) if found is not None and found[1].isidentifier() else []
@@ -221,11 +221,6 @@ def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
         if call.args:
             draft.replace(call.args[0], f"({draft.text(call.args[0])} - {mean[0]:.6g}) / {spread[0]:.6g}")
     return None if calls else f"{words} (here mean {mean[0]:.6g}, std {spread[0]:.6g})"
-
-
-def _short(values: list[float]) -> str:
-    shown = ", ".join(f"{value:.4g}" for value in values[:6])
-    return f"[{shown}{', …' if len(values) > 6 else ''}]"
 
 
 def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -251,3 +246,9 @@ def set_output_bias(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
         "start the output layer's bias at the class prior: "
         "the logarithm of each class's share of the training targets"
     )
+
+
+def short(values: list[float]) -> str:
+    """The first few of many figures."""
+    shown = ", ".join(f"{value:.4g}" for value in values[:6])
+    return f"[{shown}{', …' if len(values) > 6 else ''}]"

@@ -116,7 +116,19 @@ class LoaderBatches(Batches):
                 break
         if not inputs:
             raise BadInput("The data has no samples.")
-        return torch.cat(inputs), torch.cat(targets)
+        return _joined(inputs), _joined(targets)
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Batches one after the other, in whatever nest of mappings and lists they come."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    if isinstance(first, Mapping):
+        return {key: _joined([part[key] for part in parts]) for key in first}
+    if isinstance(first, list | tuple):
+        return [_joined([part[index] for part in parts]) for index in range(len(first))]
+    return parts
 
 
 def _length(dataset: Any) -> int | None:

@@ -172,7 +172,7 @@ def _treat(
     change = _change(script, program, outcome)
     teller.outcome(outcome, change, run, None if is_held_out(outcome.metric) else outcome.metric)
     if json_file is not None:
-        _write(json_file, _document(outcome, change, run))
+        _write(json_file, _document(outcome, change, _figures(program, outcome), run))
     return 1 if outcome.status == "failed" and not dry_run else 0
 
 
@@ -217,7 +217,7 @@ def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
     first = program.untreated
     best = outcome.best
     answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
-    facts = dict(answer.ledger.get("facts", {})) if answer is not None else {}
+    facts = _figures(program, outcome)
     places = {
         kind: found
         for known in (answer, first)  # what only the treated run came across, such as cuts it has undone
@@ -229,9 +229,17 @@ def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
     )
 
 
-def _document(outcome: Outcome, change: Change, run: Path) -> dict[str, Any]:
+def _figures(program: ScriptProgram, outcome: Outcome) -> dict[str, Any]:
+    """What the cure took from the data: means and deviations that the saved weights belong to."""
+    best = outcome.best
+    answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
+    return dict(answer.ledger.get("facts", {})) if answer is not None else {}
+
+
+def _document(outcome: Outcome, change: Change, figures: dict[str, Any], run: Path) -> dict[str, Any]:
     return {
         **outcome.to_dict(),
+        "figures": figures,
         "diff": change.diff,
         "changes": list(change.words),
         "weights": str(outcome.weights) if outcome.weights else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +114,8 @@ class Recipe:
         """Say now what is wrong with the seed, the device, the time limit and the metric."""
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise BadInput(f"seed must be a whole number, but got {self.seed!r}.")
+        if self.lr is not None and (isinstance(self.lr, str) or not 0 < float(self.lr) < math.inf):
+            raise BadInput(f"lr must be a positive number, but got {self.lr!r}.")
         if self.time_limit is not None and not self.time_limit > 0:
             raise BadInput(f"time_limit must be a positive number of seconds, but got {self.time_limit!r}.")
         try:

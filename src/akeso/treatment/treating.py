@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,14 @@ def treat(
         if plan not in PLANS:
             raise BadInput(f"plan must be one of {', '.join(PLANS)}, but got {plan!r}.")
         plan = PLANS[plan]()
-    if not budget > 0:
+    if not isinstance(budget, int | float) or not budget > 0:
         raise BadInput(f"budget must be a positive multiple of one plain training, but got {budget}.")
+    if target is not None and (not isinstance(target, int | float) or math.isnan(target)):
+        raise BadInput(f"target must be a number that the metric is to reach, but got {target!r}.")
+    if isinstance(only, str) or isinstance(never, str):
+        raise BadInput("only and never are lists of remedies: only=['reinitialise'].")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise BadInput(f"seed must be a whole number, but got {seed!r}.")
     for name in (*only, *never):
         if name not in REMEDIES:
             raise BadInput(f"There is no remedy {name!r}. Known remedies: {', '.join(sorted(REMEDIES))}.")

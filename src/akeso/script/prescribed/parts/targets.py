@@ -80,4 +80,8 @@ class Targets:
         if prediction.dim() < 2:
             self._mean, self._spread = self._mean.squeeze(0), self._spread.squeeze(0)
         self._model = self._last
+        self.ledger.facts["target_scale"] = {
+            "mean": self._mean.reshape(-1).tolist(),
+            "std": self._spread.reshape(-1).tolist(),
+        }
         self.ledger.mark(edit)
