@@ -318,3 +318,15 @@ def test_who_learnt_next_to_nothing_is_not_healthy_because_a_finding_passed() ->
     outcome = akeso.treat(Passing(0.5))
     assert outcome.status == "failed"
     assert any(note.startswith("before its end:") for note in outcome.notes)
+
+
+def test_what_the_rules_of_the_paper_do_not_see_is_not_healthy_for_that() -> None:
+    class Unseen(Scripted):
+        def attempt(self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
+                    stop_on_error: bool = False) -> Attempt:  # fmt: skip
+            made = super().attempt(prescription, max_steps=max_steps)
+            return replace(made, history=History(planned_steps=100))
+
+    outcome = akeso.treat(Unseen(0.5, lambda cure: 0.5), plan="autotrainer")
+    assert outcome.status == "failed"
+    assert outcome.diagnoses
