@@ -166,7 +166,7 @@ def _treat(
     finally:
         program.close()
     teller.close()
-    if metric is not None and outcome.metric != "metric":
+    if metric is not None and outcome.metric != "metric" and not dry_run:
         unmatched = f"--metric {metric!r} matched nothing in what was printed: judged by {outcome.metric or 'nothing'}"
         outcome = replace(outcome, notes=(*outcome.notes, unmatched))
     change = _change(script, program, outcome)
