@@ -330,3 +330,11 @@ def test_what_the_rules_of_the_paper_do_not_see_is_not_healthy_for_that() -> Non
     outcome = akeso.treat(Unseen(0.5, lambda cure: 0.5), plan="autotrainer")
     assert outcome.status == "failed"
     assert outcome.diagnoses
+
+
+def test_what_is_as_good_as_was_asked_for_is_left_alone() -> None:
+    outcome = akeso.treat(Suspected(0.9), target=0.2)
+    assert outcome.status == "healthy"
+    assert outcome.before_whole
+    assert not outcome.prescription
+    assert akeso.treat(Suspected(0.9), target=0.99).prescription

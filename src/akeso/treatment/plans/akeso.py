@@ -85,7 +85,7 @@ class AkesoPlan(Plan):
             winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :], first=position == 0)
             if winner is not None and (best is None or better(winner, best)):
                 best = winner
-            if best is not None and not in_doubt(best):
+            if best is not None and (not in_doubt(best) or _reached(ledger, best)):
                 break
         if best is None:
             return self._give_up(ledger, untreated)
@@ -316,7 +316,9 @@ def _until_sick(ledger: Ledger) -> Attempt:
     for share in CHECKPOINTS:
         steps = None if share == 1.0 else max(FEWEST_STEPS // 2, round(share * planned))
         attempt = ledger.attempt(Prescription(), max_steps=steps)
-        if attempt.whole or attempt.failed or serious(attempt) or (share >= 0.5 and learnt_nothing(attempt)):
+        # Whatever is found: what is as good as was asked for already is run to its end before anything is changed.
+        sick = serious(attempt) and not _good_enough(ledger, attempt)
+        if attempt.whole or attempt.failed or sick or (share >= 0.5 and learnt_nothing(attempt)):
             return attempt
     assert attempt is not None
     return attempt
@@ -402,8 +404,13 @@ def _is_base(cure: Prescription, whole: Prescription) -> bool:
 
 
 def _reached(ledger: Ledger, attempt: Attempt) -> bool:
+    return attempt.whole and _good_enough(ledger, attempt)
+
+
+def _good_enough(ledger: Ledger, attempt: Attempt) -> bool:
+    """Whether the metric is at the user's target, at the end or on the way there."""
     target = ledger.wishes.target
-    if target is None or attempt.metric is None or not attempt.whole:
+    if target is None or attempt.metric is None or attempt.failed:
         return False
     return attempt.metric >= target if attempt.higher_is_better else attempt.metric <= target
 
