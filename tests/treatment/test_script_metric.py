@@ -27,6 +27,15 @@ def test_an_accuracy_of_the_training_is_that_of_several_batches() -> None:
     assert few.curve == ((0, 0.2), (10, 0.4))
 
 
+def test_what_was_evaluated_before_the_first_step_says_nothing() -> None:
+    """Lightning tries its validation out on the untrained model."""
+    history = _read([0.4, 0.6])
+    history.add(0, "val_accuracy", "", 0.5)
+    assert figures(history, (), None)[0].name == "train_accuracy"
+    history.add(30, "val_accuracy", "", 0.7)
+    assert figures(history, (), None)[0].curve == ((30, 0.7),)
+
+
 def _attempt(value: float, name: str, batch: float) -> Attempt:
     history = _read([value], batch)
     history.facts["val_size"] = 2000

@@ -55,9 +55,7 @@ def figures(history: History, own_losses: Curve, higher_is_better: bool | None) 
     found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
     found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))
     # What is evaluated before the first step, as trainers do to see that it works, says nothing of the training.
-    found = [
-        replace(figure, curve=tuple(point for point in figure.curve if point[0] > 0)) for figure in found
-    ]
+    found = [replace(one, curve=_trained(one.curve)) if is_held_out(one.name) else one for one in found]
     return sorted((figure for figure in found if figure.curve), key=lambda figure: figure.rank)
 
 
@@ -76,6 +74,10 @@ def chosen(found: list[Figure], agreed: tuple[str, bool] | None) -> Figure | Non
 def is_held_out(name: str) -> bool:
     """Whether a figure is of data the model was not trained on, as far as its name tells."""
     return name == "metric" or name.split("_")[0] in _HELD_OUT
+
+
+def _trained(curve: Curve) -> Curve:
+    return tuple(point for point in curve if point[0] > 0)
 
 
 def _curve(series: Series) -> Curve:
