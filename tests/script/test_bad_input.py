@@ -89,6 +89,25 @@ def test_a_script_that_fails_keeps_its_code_and_the_report_still_comes(tmp_path:
     assert '"script_exit_code": 9' in (tmp_path / "out.json").read_text()
 
 
+def test_a_script_that_fails_in_training_is_not_called_healthy(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "fails.py",
+        """
+        import torch
+        layer = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        layer(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        raise SystemExit(4)
+        """,
+    )
+    done = akeso(tmp_path, "run", "fails.py")
+    assert done.returncode == 4
+    assert "akeso: nothing found before the script failed, one step on" in said(done)
+    assert "healthy" not in said(done)
+
+
 def test_a_closed_standard_error_is_no_trouble(tmp_path: Path) -> None:
     write(tmp_path, "mute.py", "import os; os.close(2); print('done')")
     done = akeso(tmp_path, "run", "mute.py")

@@ -73,7 +73,12 @@ def _verdict(document: Mapping[str, Any], roots: Sequence[Finding], consequences
     if not document["steps"]:
         return "nothing was trained: no optimizer step was seen"
     if not roots and not consequences:
-        return "healthy"
+        steps = "one step" if document["steps"] == 1 else f"{document['steps']} steps"
+        return (
+            "healthy"
+            if "script_exit_code" not in document
+            else f"nothing found before the script failed, {steps} on"
+        )
     count = len(roots) or len(consequences)
     text = "one problem" if count == 1 else f"{count} problems"
     if roots and consequences:

@@ -194,35 +194,31 @@ class BatchReader:
             out["target_classes"] = float(sum(count > 0 for count in counts))
         if "_rows" in known:
             self._targets.add(plain)
-            baseline = self._baseline(plain, known)
-            if baseline is not None:
-                out["baseline_loss"] = baseline
-                call, backward = plain.get("call_value"), plain.get("backward_value")
-                if call and backward is not None and math.isfinite(backward / call):
-                    out["loss_over_call"] = backward / call
-                floor = self._targets.floor(self._loss_name, self._smoothing) if not self._weights else 0.0
-                plainly = self._targets.baseline(self._loss_name, self._smoothing, self._weights)
-                if plainly and 0.0 < floor < plainly:
-                    out["floor_share"] = floor / plainly
-                if "initial_loss_reference" not in self._record.history.facts:
-                    self._record.fact("initial_loss_reference", baseline)
+            out.update(self._yardsticks(plain, known))
+            if "baseline_loss" in out and "initial_loss_reference" not in self._record.history.facts:
+                self._record.fact("initial_loss_reference", out["baseline_loss"])
         return out
 
-    def _baseline(self, plain: Delivery, facts: dict[str, float]) -> float | None:
-        """Loss of the best constant prediction, on the scale on which the script reports its loss."""
+    def _yardsticks(self, plain: Delivery, facts: dict[str, float]) -> dict[str, float]:
+        """What the loss is to be measured by, on the scale on which the script reports it."""
+        out: dict[str, float] = {}
         baseline = self._targets.baseline(self._loss_name, self._smoothing, self._weights)
         if baseline is None:
-            return None
+            return out
+        floor = self._targets.floor(self._loss_name, self._smoothing) if not self._weights else 0.0
+        if 0.0 < floor < baseline:
+            out["floor_share"] = floor / baseline
         call, backward = plain.get("call_value"), plain.get("backward_value")
         if facts.get("_sum"):
             baseline *= facts["_terms"]
         if call and backward is not None and math.isfinite(call) and math.isfinite(backward):
-            scale = backward / call
+            scale = out["loss_over_call"] = backward / call
             if 0 < scale < 1e6:
                 baseline *= scale
                 # a sum is validated per sample, and trained on per batch
                 self._scale = min(self._scale, scale * (facts["_rows"] if facts.get("_sum") else 1.0))
-        return baseline
+        out["baseline_loss"] = baseline
+        return out
 
     def scale_of(self, kind: tuple[str, str], target_spread: float = 0.0) -> float:
         """What a validation loss of this function and reduction is to be multiplied by to be of training's scale.

@@ -17,6 +17,7 @@ from akeso.errors import AkesoError, BadInput
 from akeso.script import program as programs
 from akeso.script.folder import run_folder, world_size
 from akeso.script.metrics import ChosenMetric
+from akeso.script.prescribed.order import Answer
 from akeso.script.program import Program as Script
 from akeso.script.rewrite import Change, Clues, rewrite
 from akeso.treatment.outcome import Outcome
@@ -214,25 +215,26 @@ def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
     path = program.source
     if path is None:
         return Change("", tuple(edit.describe() for edit in outcome.prescription))
-    first = program.untreated
-    best = outcome.best
-    answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
-    facts = _figures(program, outcome)
+    first, answer = program.untreated, _answer(program, outcome)
     places = {
         kind: found
         for known in (answer, first)  # what only the treated run came across, such as cuts it has undone
         if known is not None
         for kind, found in known.ledger.get("places", {}).items()
     }
-    return rewrite(
-        path, program.resolved(outcome.prescription), Clues(places, first.sites if first else [], facts)
-    )
+    clues = Clues(places, first.sites if first else [], _figures(program, outcome))
+    return rewrite(path, program.resolved(outcome.prescription), clues)
+
+
+def _answer(program: ScriptProgram, outcome: Outcome) -> Answer | None:
+    """What the process of the best attempt said at its end."""
+    best = outcome.best
+    return program.answers.get((best.prescription, best.seed)) if best is not None else None
 
 
 def _figures(program: ScriptProgram, outcome: Outcome) -> dict[str, Any]:
     """What the cure took from the data: means and deviations that the saved weights belong to."""
-    best = outcome.best
-    answer = program.answers.get((best.prescription, best.seed)) if best is not None else None
+    answer = _answer(program, outcome)
     return dict(answer.ledger.get("facts", {})) if answer is not None else {}
 
 
