@@ -99,7 +99,7 @@ def test_a_training_with_children_that_ends_at_once_loses_nothing(tmp_path: Path
     done = akeso_at_once(tmp_path, "run", "--run", "here", "train.py", "0.05", "40")
     stderr = done.stderr.decode()
     assert done.returncode == 11, stderr
-    assert stderr.count("akeso: healthy") == 1, stderr
+    assert stderr.count("akeso: nothing found before the script failed, 40 steps on") == 1, stderr
     reading = read(tmp_path / "here")
     assert reading.ended
     assert len(reading.history.series("loss")) == 40
