@@ -83,7 +83,7 @@ class Training:
         self.model = task.build(_narrowed(params, size.width)).to(device)
         self.optimizer, self.scheduler = task.optimize(self.model, params)
         self.generator = torch.Generator(device).manual_seed(seed)
-        self.losses: list[float] = []  # the mean of each epoch, where steps are replayed
+        self.losses: list[float] = []  # the mean of each epoch
         self._stepped = size.stepped
         self._captured: CapturedStep | None = None
         if size.stepped is not None:
@@ -113,8 +113,8 @@ class Training:
     def epoch(self) -> None:
         self.model.train()
         if self._stepped is None:
-            for x, y in self.batches():
-                self._step(x, y)
+            losses = [self._step(x, y) for x, y in self.batches()]
+            self.losses.append(float(torch.stack(losses).mean()))
         else:
             with torch.cuda.stream(self._stream):
                 self._replayed()

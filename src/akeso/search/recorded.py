@@ -49,7 +49,7 @@ class RecordedTrial:
     """One trial that was trained to its end without being stopped.
 
     ``values`` and ``seconds`` have one entry per report; seconds count from the start of the trial. A trial
-    that crashed has fewer.
+    that crashed has fewer. ``losses`` are the mean training losses between reports, where a watch saw them.
     """
 
     number: int
@@ -59,6 +59,7 @@ class RecordedTrial:
     findings: tuple[Finding, ...] = ()
     crashed: str = ""
     overhead: float = 0.0
+    losses: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.values) != len(self.seconds):
@@ -87,6 +88,7 @@ class RecordedTrial:
             "findings": [{name: getattr(f, name) for name in Finding.__slots__} for f in self.findings],
             "crashed": self.crashed,
             "overhead": self.overhead,
+            "losses": [float(f"{v:.6g}") if math.isfinite(v) else str(v) for v in self.losses],
         }
 
     @classmethod
@@ -100,6 +102,7 @@ class RecordedTrial:
             tuple(Finding(**f) for f in data.get("findings", ())),
             str(data.get("crashed", "")),
             float(data.get("overhead", 0.0)),
+            tuple(float(v) for v in data.get("losses", ())),
         )
 
 
