@@ -15,6 +15,7 @@ import numpy as np
 
 from akeso.errors import BadInput
 from akeso.history import Floats
+from akeso.search.traits import NOTHING, Traits
 
 #: What a trial is worth after some epochs: its last reported value, or its best one.
 ValueOf = Literal["last", "best"]
@@ -39,7 +40,8 @@ class Curve:
     ended early; their last cost is a pessimistic one. ``guarded`` trials ran while a threshold could have
     stopped them, which matters for calibration: those that would have crossed it are not there to be seen.
     ``settled`` trials ended early because nothing more was to be gained: they are taken as if they had gone on
-    where they stood, for else a study whose trials settle early would never learn from them.
+    where they stood, for else a study whose trials settle early would never learn from them. ``expected`` is the
+    cost that a stopped trial was expected to end with when it was given up; NaN where nobody said.
     """
 
     costs: tuple[float, ...]
@@ -47,6 +49,8 @@ class Curve:
     stopped: bool = False
     guarded: bool = False
     settled: bool = False
+    expected: float = math.nan
+    traits: Traits = NOTHING
 
     @property
     def final(self) -> float:
@@ -65,11 +69,11 @@ class Knowledge:
     """The ended trials of one study, as arrays.
 
     ``curves`` holds the full ones, a row each; ``finals`` what every ended trial came to, stopped ones as
-    infinite; ``given_up`` how far the stopped ones had come. ``guarded`` and ``settled`` say it of each row. A trial
-    reported fewer or more often than planned is no model for others and left out.
+    infinite; ``given_up`` the stopped ones that had reported. ``guarded``, ``settled`` and ``traits`` say it of each
+    row. A trial reported fewer or more often than planned is no model for others and left out.
     """
 
-    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "settled")
+    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "settled", "traits")
 
     def __init__(self, ended: Iterable[Curve], epochs: int) -> None:
         if epochs < 1:
@@ -86,8 +90,9 @@ class Knowledge:
         self.guarded = np.array([c.guarded for c in whole], bool)
         self.settled = np.array([c.settled for c in whole], bool)
         self.finals: Floats = np.sort([c.final for c in everything])
-        self.given_up: list[Floats] = [
-            np.asarray(c.costs[:epochs], np.float64)
+        self.traits = [c.traits for c in whole]
+        self.given_up = [
+            replace(c, costs=c.costs[:epochs])
             for c in everything
             if c.stopped and c.costs and all(map(math.isfinite, c.costs))
         ]

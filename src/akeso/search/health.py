@@ -21,6 +21,7 @@ from akeso.search.multi import judge_many
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
+from akeso.search.traits import NOTHING, Traits
 from akeso.search.values import all_finite, as_numbers
 from akeso.search.verdict import Verdict
 
@@ -109,6 +110,7 @@ class Health:
             self._memory = memory.Memory(self.profile, value_of=self._value_of)
         self.epochs = epochs
         self._reports: list[tuple[float, ...]] = []
+        self._losses: list[float] = []
         self._steps: set[int] = set()
         self._judges: list[Judge] = []
         self._ending: Verdict | None = None
@@ -179,8 +181,12 @@ class Health:
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
         }
+        if any(map(math.isfinite, self._losses)):
+            about["losses"] = memory.plain_losses(self._losses)
         if self._ending is not None:
             about["indicator"] = self._ending.indicator
+            if math.isfinite(expected := self._ending.expected(maximize=False)):
+                about["expected"] = expected
         if crashed:
             about["error"] = crashed
         self._trial.set_user_attr(memory.TRIAL, about)
@@ -220,12 +226,14 @@ class Health:
             self._reports.append(row)
             if len(self._maximize) == 1:
                 self._trial.report(row[0], int(at))
-        if self._recording is not None:
-            self._recording.report(row[0], self._inspection.steps)
         # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
         if len(self._steps) % max(1, self.epochs // 10) == 0:
             self._refresh()
-        self._inspection.epoch_ended()
+        loss = self._inspection.epoch_ended()
+        if finite:
+            self._losses.append(loss)
+        if self._recording is not None:
+            self._recording.report(row[0], self._inspection.steps, loss)
         self._act(self._judge_epoch(row, finite))
         if finite:
             self._ask_wrapped()
@@ -275,13 +283,23 @@ class Health:
         judges = self._judges or [_alone(self.profile, self.epochs, self._maximize[0])]
         extra = [] if finite else [math.nan]
         many = [self._costs(i, extra) for i in range(len(self._maximize))]
-        curve = judges[0].of_curve(many[0]) if len(many) == 1 else judge_many(judges, many, self.epochs)
+        if len(many) == 1:
+            curve = judges[0].of_curve(many[0], self._traits)
+        else:
+            curve = judge_many(judges, many, self.epochs, self._traits)
         if curve:
             return curve
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
         return judges[0].of_findings(known, many[0], epoch=len(self._reports) - 1)
+
+    @property
+    def _traits(self) -> Traits:
+        if self._repair is not None and self._repair.done:
+            return NOTHING
+        known = any(map(math.isfinite, self._losses))
+        return Traits(self._trial.params, tuple(self._losses) if known else ())
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
@@ -49,6 +52,7 @@ class Inspection:
         self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
         self._before = 0  # steps that were watched before a fresh start
+        self._begun = 0  # of the present watch: the first step since the last report
 
     def start(self) -> None:
         """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
@@ -72,16 +76,22 @@ class Inspection:
         if self._epochs is not None:
             self._watch.history.facts.update({REPORTED: [], PLANNED: self._epochs})
 
-    def epoch_ended(self) -> None:
-        """The trial reported: the step that comes next is the first of an epoch."""
-        if self._watch is not None and self._epochs is not None:
-            self._watch.history.facts[REPORTED].append(int(self._watch.steps))
+    def epoch_ended(self) -> float:
+        """The trial reported: the step that comes next is the first of an epoch. Returns its mean training loss."""
+        if self._watch is None:
+            return math.nan
+        begun, self._begun = self._begun, int(self._watch.steps)
+        if self._epochs is not None:
+            self._watch.history.facts[REPORTED].append(self._begun)
+        loss = self._watch.history.series("loss")
+        values = loss.values[loss.steps >= begun]
+        return float(np.mean(values)) if len(values) else math.nan
 
     def start_afresh(self) -> None:
         """Forgets what was seen so far: after a repair it says nothing about the trial any more."""
         if self._watch is None:
             return
-        self._before = self.steps
+        self._before, self._begun = self.steps, 0
         self._watch.close()
         self._watch, self._run = None, None
         self.start()

@@ -12,6 +12,7 @@ from akeso.history import Floats
 from akeso.search.curves import Knowledge, jitter, stalled
 from akeso.search.forecast import Forecast, Outlook
 from akeso.search.profiles import SearchProfile
+from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import CONTINUE, Action, Verdict
 
 #: However large a study is, its best trials are not more than these.
@@ -34,6 +35,7 @@ class Judge:
         enough = profile.false_stops is not None and len(knowledge) >= profile.warm_up
         self._rate = profile.false_stops or 0.02
         self.forecast = Forecast(knowledge, rate=self._rate, top=profile.top) if enough else None
+        self._slept: int | None = None
 
     @property
     def guarding(self) -> bool:
@@ -67,8 +69,8 @@ class Judge:
             return Verdict.of_diagnosis(finding, "finish" if safe else "stop", epoch)
         return CONTINUE
 
-    def of_curve(self, costs: Floats) -> Verdict:
-        """What follows from the values reported so far."""
+    def of_curve(self, costs: Floats, traits: Traits = NOTHING) -> Verdict:
+        """What follows from the values reported so far, and from what else is known of the trial."""
         epoch = len(costs) - 1
         if epoch < 0:
             return CONTINUE
@@ -77,9 +79,9 @@ class Judge:
         if epoch >= self.knowledge.epochs - 1:
             return CONTINUE
         if self.forecast is not None:
-            outlook = self.forecast.outlook(costs)
-            return self._of_forecast(self.forecast, outlook, costs, epoch) or self._of_gain(
-                self.forecast, outlook, costs, epoch
+            outlook = self.forecast.outlook(costs, traits)
+            return self._of_forecast(self.forecast, outlook, costs, traits, epoch) or self._of_gain(
+                self.forecast, outlook, costs, traits, epoch
             )
         return self._of_stalling(costs, epoch)
 
@@ -91,14 +93,16 @@ class Judge:
         )
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=sentence)
 
-    def _of_forecast(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
+    def _of_forecast(
+        self, forecast: Forecast, outlook: Outlook, costs: Floats, traits: Traits, epoch: int
+    ) -> Verdict:
         if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit:
             return CONTINUE
-        if self._may_wake(forecast, costs) or forecast.wakes(costs):
+        if self._may_wake(forecast, costs, traits) or forecast.wakes(costs):
             return CONTINUE
         if len(costs) > 1 and costs[-1] > costs[-2]:
             # One bad report may be a bad report and no more: it has to look hopeless from the one before as well.
-            outlook = forecast.outlook(np.append(costs[:-1], costs[-2]))
+            outlook = forecast.outlook(np.append(costs[:-1], costs[-2]), traits)
             if costs[-2] <= forecast.goal or outlook.beyond <= forecast.limit:
                 return CONTINUE
         shown = {
@@ -116,20 +120,24 @@ class Judge:
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
-    def _may_wake(self, forecast: Forecast, costs: Floats) -> bool:
+    def _may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
         """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
-        Where it stands says nothing yet about where it will end, and those of the study that stood there and woke
-        up are seldom among its finished trials. So that the study finds out, one in a few goes on now and then.
+        Where it stands says nothing yet about where it will end, unless its training losses are known, which tell
+        those apart that are about to move; and those of the study that stood there and woke up are seldom among its
+        finished trials. So that the study finds out, one in a few goes on now and then.
         """
         if not self.profile.late or forecast.moved(costs):
             return False
-        if len(costs) < self.profile.late * self.knowledge.epochs:
+        if not traits.losses and len(costs) < self.profile.late * self.knowledge.epochs:
             return True
-        slept = sum(not forecast.moved(others) for others in self.knowledge.given_up)
-        return slept >= _ONE_IN * forecast.sleepers(len(costs))
+        if self._slept is None:
+            self._slept = sum(not forecast.moved(np.array(other.costs)) for other in self.knowledge.given_up)
+        return self._slept >= _ONE_IN * forecast.sleepers(len(costs))
 
-    def _of_gain(self, forecast: Forecast, outlook: Outlook, costs: Floats, epoch: int) -> Verdict:
+    def _of_gain(
+        self, forecast: Forecast, outlook: Outlook, costs: Floats, traits: Traits, epoch: int
+    ) -> Verdict:
         """No more gain, by the finished trials and by its own pace: nothing is to be expected but a sliver.
 
         One that may come among the best of the study goes on as long as it has gained anything of late; one that
@@ -137,7 +145,7 @@ class Judge:
         """
         if self.profile.sliver is None or epoch < 2 or outlook.gain >= self.profile.sliver:
             return CONTINUE
-        if self._may_wake(forecast, costs):
+        if self._may_wake(forecast, costs, traits):
             return CONTINUE
         company = math.ceil(self.profile.contenders * self.knowledge.ended)
         if outlook.optimistic <= self.knowledge.best(min(max(company, 1), _TEN)):

@@ -8,6 +8,7 @@ verdict, however many layers, steps or trials there are.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile
+from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import Verdict
 
 #: One entry per trial that says how it was run and how it ended.
@@ -69,7 +71,33 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
         value = float(trial.values[objective])
         costs = running_costs([value], maximize=maximize[objective])
     settled = complete and about.get("indicator") == "no-more-gain"
-    return Curve(tuple(costs.tolist()), full, not complete, bool(about.get("guarded", False)), settled)
+    sign = -1.0 if maximize[objective] else 1.0
+    return Curve(
+        tuple(costs.tolist()),
+        full,
+        not complete,
+        bool(about.get("guarded", False)),
+        settled,
+        sign * _number(about.get("expected")),
+        traits_of(trial),
+    )
+
+
+def traits_of(trial: Any) -> Traits:
+    """What is known of an ended trial beside its reports; of one that was repaired, nothing that it began with."""
+    about: Mapping[str, Any] = trial.user_attrs.get(TRIAL, {})
+    if about.get("outcome") == "repaired":
+        return NOTHING
+    return Traits(trial.params, tuple(map(_number, about.get("losses", ()))))
+
+
+def _number(known: Any) -> float:
+    return math.nan if known is None else float(known)
+
+
+def plain_losses(losses: Sequence[float]) -> list[float | None]:
+    """Losses as a storage takes them: a few digits, and nothing where one is not finite."""
+    return [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in losses]
 
 
 class Memory:

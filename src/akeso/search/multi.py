@@ -9,10 +9,13 @@ import numpy as np
 
 from akeso.history import Floats
 from akeso.search.judge import Judge
+from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import CONTINUE, Verdict
 
 
-def judge_many(judges: Sequence[Judge], costs: Sequence[Floats], epochs: int) -> Verdict:
+def judge_many(
+    judges: Sequence[Judge], costs: Sequence[Floats], epochs: int, traits: Traits = NOTHING
+) -> Verdict:
     """What follows from the curves of a trial with several objectives.
 
     For every objective the forecast gives a cost that the trial undercuts with probability at most the
@@ -28,7 +31,7 @@ def judge_many(judges: Sequence[Judge], costs: Sequence[Floats], epochs: int) ->
     if epoch >= epochs - 1 or any(judge.forecast is None for judge in judges):
         return CONTINUE
     floors = [
-        judge.forecast.floor(curve, rate=(judge.profile.false_stops or 0.02) / len(judges))
+        judge.forecast.floor(curve, traits, rate=(judge.profile.false_stops or 0.02) / len(judges))
         for judge, curve in zip(judges, costs, strict=True)
         if judge.forecast is not None
     ]

@@ -8,6 +8,7 @@ from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.curves import ValueOf
 from akeso.search.profiles import SearchProfile, search_profile
+from akeso.search.traits import Traits
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -95,7 +96,7 @@ class DiagnosisPruner(BasePruner):
         epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
         maximize = memory.is_maximize(study)[0]
         judge = self.memory_for(self.profile, self.value_of).judges(study, epochs)[0]
-        verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of))
+        verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of), Traits(trial.params))
         if verdict.action != "stop":
             return False
         if self.on_problem == "shadow":

@@ -18,6 +18,7 @@ from typing import Any
 
 from akeso.diagnosis import SEVERITIES, Diagnosis, Severity
 from akeso.errors import BadInput
+from akeso.search.traits import Traits
 
 _STUDY, _TRIALS, _JOURNALS = "study.json", "trials.jsonl", "journals"
 
@@ -67,6 +68,11 @@ class RecordedTrial:
                 f"trial {self.number} has {len(self.values)} values but {len(self.seconds)} times; "
                 "record both after every epoch"
             )
+
+    @property
+    def traits(self) -> Traits:
+        """What was known of the trial beside its values."""
+        return Traits(self.params, self.losses)
 
     def seconds_at(self, epochs: float) -> float:
         """The seconds the trial took up to a moment given in epochs."""

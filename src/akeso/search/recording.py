@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class TrialRecording:
         self._begun = time.perf_counter()
         self._values: list[float] = []
         self._seconds: list[float] = []
+        self._losses: list[float] = []
         self._findings: list[tuple[float, int, Diagnosis]] = []
         self._steps_at_epochs = [0]
         self._steps = 0
@@ -46,9 +48,10 @@ class TrialRecording:
         )
         return cls(recorder, trial, profile.detectors)
 
-    def report(self, value: float, steps: int = 0) -> None:
-        """One epoch ended with this value, which may be not finite."""
+    def report(self, value: float, steps: int = 0, loss: float = math.nan) -> None:
+        """One epoch ended with this value, which may be not finite, and this mean training loss."""
         self._values.append(value)
+        self._losses.append(loss)
         self._seconds.append(time.perf_counter() - self._begun)
         self._steps_at_epochs.append(max(steps, self._steps))
 
@@ -67,6 +70,7 @@ class TrialRecording:
             tuple(self._finding(*found) for found in self._findings),
             crashed,
             round(overhead, 5),
+            tuple(self._losses) if any(map(math.isfinite, self._losses)) else (),
         )
         self._recorder.add(trial)
         self._trial.set_user_attr(RECORDED, self._number)

@@ -91,7 +91,7 @@ class ProfileRule(Rule):
 
     def judge(self, trial: RecordedTrial, costs: Floats, seen: Seen) -> Verdict:
         judge = self._current(seen)
-        verdict = judge.of_curve(costs)
+        verdict = judge.of_curve(costs, trial.traits.until(len(costs)))
         if verdict:
             return verdict
         known = [f.diagnosis() for f in trial.findings if self._mine(f.profile) and f.epochs <= len(costs)]

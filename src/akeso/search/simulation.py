@@ -143,6 +143,8 @@ def simulate(
             lost,
             run.guarded,
             verdict.indicator == "no-more-gain" and not lost,
+            verdict.expected(study.maximize),
+            trial.traits.until(len(done)),
         )
         sign = -1.0 if study.maximize else 1.0
         value = math.nan if lost else sign * finite[-1]

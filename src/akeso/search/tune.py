@@ -23,6 +23,7 @@ from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
 from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile, search_profile
+from akeso.search.traits import Traits
 from akeso.search.values import as_number
 from akeso.search.verdict import Verdict
 
@@ -47,15 +48,27 @@ def _tune(purpose: str) -> Any:
     return require("ray.tune", "ray", purpose)
 
 
-def _columns(verdict: Verdict | None) -> dict[str, Any]:
+def _columns(verdict: Verdict | None, loss: float) -> dict[str, Any]:
     """The diagnosis columns of a result; the same in every report, as loggers want them."""
     return {
+        "akeso_loss": loss,
         "akeso_action": verdict.action if verdict is not None else "continue",
         "akeso_problem": verdict.problem if verdict is not None else "",
         "akeso_layer": verdict.layer if verdict is not None else "",
         "akeso_step": verdict.step if verdict is not None else -1,
         "akeso_sentence": verdict.sentence if verdict is not None else "",
     }
+
+
+def _plain_params(config: Any, under: str = "") -> dict[str, Any]:
+    """The hyperparameters of a result, those of nested groups by their path; what is no plain value is left out."""
+    found: dict[str, Any] = {}
+    for name, value in config.items() if isinstance(config, Mapping) else ():
+        if isinstance(value, Mapping):
+            found |= _plain_params(value, f"{under}{name}/")
+        elif isinstance(value, bool | int | float | str):
+            found[f"{under}{name}"] = value
+    return found
 
 
 def _check_mode(mode: str) -> bool:
@@ -65,9 +78,18 @@ def _check_mode(mode: str) -> bool:
 
 
 def ray_report(
-    metrics: Mapping[str, Any], *, metric: str, mode: str, verdict: Verdict | None = None, **options: Any
+    metrics: Mapping[str, Any],
+    *,
+    metric: str,
+    mode: str,
+    verdict: Verdict | None = None,
+    loss: float = math.nan,
+    **options: Any,
 ) -> None:
-    """``tune.report`` with diagnosis columns, and with a finite worst value where ``metric`` is not finite."""
+    """``tune.report`` with diagnosis columns, and with a finite worst value where ``metric`` is not finite.
+
+    ``loss`` is the mean training loss since the last report, where it is known: it helps the stopper to judge.
+    """
     maximize = _check_mode(mode)
     if metric not in metrics:
         raise BadInput(
@@ -79,7 +101,7 @@ def ray_report(
         text = f"The reported {metric} is not finite."
         verdict = Verdict("stop", "non-finite-value", "non-finite", sentence=text)
     shown = value if finite else (-WORST if maximize else WORST)
-    _tune("ray_report").report({**metrics, metric: shown, **_columns(verdict)}, **options)
+    _tune("ray_report").report({**metrics, metric: shown, **_columns(verdict, loss)}, **options)
 
 
 def ray_watch(
@@ -140,7 +162,8 @@ class RayHealth:
         if self.metric in metrics:
             self._values.append(as_number(metrics[self.metric], "health.report"))
         finite = bool(self._values) and math.isfinite(self._values[-1])
-        ray_report(metrics, metric=self.metric, mode=self.mode, **options)
+        loss = self._inspection.epoch_ended()
+        ray_report(metrics, metric=self.metric, mode=self.mode, loss=loss, **options)
         if finite:
             self._last = dict(metrics)
         profile = self._judge.profile
@@ -195,6 +218,8 @@ class DiagnosisStopper(Stopper):
         self.reasons: dict[str, Verdict] = {}
         self._log = str(log) if log is not None else None
         self._values: dict[str, list[float]] = {}
+        self._losses: dict[str, list[float]] = {}
+        self._params: dict[str, Mapping[str, Any]] = {}
         self._guarded: set[str] = set()
         self._ended: dict[str, Curve] = {}
         self._judge: Judge | None = None
@@ -212,8 +237,11 @@ class DiagnosisStopper(Stopper):
         # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
         at = int(result.get("training_iteration", len(self._values.get(trial_id, ())) + 1))
         values = self._values.setdefault(trial_id, [])
-        del values[max(0, at - 1) :]
+        losses = self._losses.setdefault(trial_id, [])
+        del values[max(0, at - 1) :], losses[max(0, at - 1) :]
         values.append(value if abs(value) < WORST else math.nan)
+        losses.append(float(result.get("akeso_loss", math.nan)))
+        self._params[trial_id] = _plain_params(result.get("config"))
         verdict = self._of_columns(result) or self._of_curve(trial_id, values)
         if verdict:
             self.reasons[trial_id] = verdict
@@ -256,8 +284,13 @@ class DiagnosisStopper(Stopper):
         if judge.guarding:
             self._guarded.add(trial_id)
         costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
-        verdict = judge.of_curve(costs)
+        verdict = judge.of_curve(costs, self._traits(trial_id))
         return verdict if verdict else None
+
+    def _traits(self, trial_id: str) -> Traits:
+        losses = self._losses[trial_id]
+        known = any(map(math.isfinite, losses))
+        return Traits(self._params[trial_id], tuple(losses) if known else ())
 
     def _current(self) -> Judge:
         count = len(self._ended)
@@ -272,8 +305,15 @@ class DiagnosisStopper(Stopper):
         stopped = verdict is not None and verdict.action == "stop"
         full = verdict is None and len(values) == self.epochs
         settled = verdict is not None and verdict.indicator == "no-more-gain"
+        expected = verdict.expected(self.maximize) if verdict is not None else math.nan
         self._ended[trial_id] = Curve(
-            tuple(costs.tolist()), full, stopped, trial_id in self._guarded, settled
+            tuple(costs.tolist()),
+            full,
+            stopped,
+            trial_id in self._guarded,
+            settled,
+            expected,
+            self._traits(trial_id),
         )
 
     def _say(self, trial_id: str, verdict: Verdict) -> None:

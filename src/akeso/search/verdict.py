@@ -47,6 +47,13 @@ class Verdict:
             {"confidence": round(diagnosis.confidence, 3), **_plain(diagnosis.evidence)},
         )
 
+    def expected(self, maximize: bool) -> float:
+        """The cost that a trial given up for its curve was expected to end with; NaN for all others."""
+        if self.action != "stop" or self.indicator != "forecast":
+            return math.nan
+        value = float(self.evidence.get("forecast", math.nan))
+        return -value if maximize else value
+
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON values."""
         return {
