@@ -124,7 +124,7 @@ def main() -> int:
     samplers = {name: repeats if name == "random" else max(2, repeats // 2) for name in chosen}
     with tempfile.TemporaryDirectory() as folder:
         pools = [unpacked(pool, Path(folder)) for pool in given.pool]
-        return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share)
+        return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs)
 
 
 def judge(
@@ -134,6 +134,7 @@ def judge(
     rules: list[str],
     workers: int,
     share: float,
+    jobs: int = 1,
 ) -> int:
     """Print the comparison and the issue's figures beside those reached; 1 when one falls short."""
     print("All figures below are simulated from recorded trials with their recorded wall-clock times.")
@@ -148,8 +149,9 @@ def judge(
             continue
         overheads += [t.overhead for t in study.trials]
         lines += evaluate(
-            study, TASKS[task].space, samplers=samplers, rules=rules, workers=workers, share=share, say=show
-        )
+            study, TASKS[task].space, samplers=samplers, rules=rules, workers=workers, share=share, jobs=jobs,
+            say=show,
+        )  # fmt: skip
     if not lines:
         print("nothing to compare: record a pool first")
         return 1

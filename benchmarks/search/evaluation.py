@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -159,6 +163,26 @@ def compare(method: Simulated, plain: Simulated, study: RecordedStudy, budget: f
     )
 
 
+def _repeat(
+    study: RecordedStudy,
+    sampler: str,
+    space: Space,
+    rules: Sequence[str],
+    workers: int,
+    budget: float,
+    seed: int,
+) -> list[Repeat]:
+    """One repeat of a sampler: every rule against the search without one."""
+    make = SAMPLERS[sampler]
+    plain = simulate(study, NoRule(), make(study, space, seed), workers=workers, budget=budget)
+    found = []
+    for rule in rules:
+        chooser = make(study, space, seed)
+        method = simulate(study, RULES[rule](study.epochs), chooser, workers=workers, budget=HORIZON * budget)
+        found.append(compare(method, plain, study, budget))
+    return found
+
+
 def evaluate(
     study: RecordedStudy,
     space: Space,
@@ -167,33 +191,24 @@ def evaluate(
     rules: list[str],
     workers: int = 1,
     share: float = SHARE,
+    jobs: int = 1,
     say: Callable[[Line], None] | None = None,
 ) -> list[Line]:
     """Every sampler with every rule, so many repeats each, against the same sampler without a rule."""
     study = whole_trials(study)
     budget = budget_of(study, share, workers)
     lines = []
-    for sampler, repeats in samplers.items():
-        make = SAMPLERS[sampler]
-        plain = [
-            simulate(study, NoRule(), make(study, space, seed), workers=workers, budget=budget)
-            for seed in range(repeats)
-        ]
-        for rule in rules:
-            found = [
-                compare(
-                    simulate(
-                        study, RULES[rule](study.epochs), make(study, space, seed),
-                        workers=workers, budget=HORIZON * budget,
-                    ),
-                    plain[seed], study, budget,
-                )
-                for seed in range(repeats)
-            ]  # fmt: skip
-            line = Line(study.name, sampler, rule, tuple(found))
-            lines.append(line)
-            if say is not None:
-                say(line)
+    # Matrices are small: threads of their own for each process would only get in each other's way.
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for sampler, repeats in samplers.items():
+            one = partial(_repeat, study, sampler, space, rules, workers, budget)
+            found = list(pool.map(one, range(repeats)))
+            for rule, repeated in zip(rules, zip(*found, strict=True), strict=True):
+                line = Line(study.name, sampler, rule, repeated)
+                lines.append(line)
+                if say is not None:
+                    say(line)
     return lines
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from akeso.search.inspection import FRUGALLY
 from benchmarks.search.pool import share_out, start_mps
 from benchmarks.search.space import draw
 from benchmarks.search.tasks import TASKS, Size, Training
@@ -33,8 +34,8 @@ def pair(task_name: str, number: int, size: Size, device: str) -> dict[str, Any]
     spent = {"plain": 0.0, "watched": 0.0}
     begun = time.perf_counter()
     watch = akeso.watch(
-        watched.model, watched.optimizer, run=None, planned_steps=per_epoch * size.epochs, frugal=True,
-        on_finding=lambda diagnosis: None,
+        watched.model, watched.optimizer, run=None, planned_steps=per_epoch * size.epochs,
+        on_finding=lambda diagnosis: None, **FRUGALLY,
     )  # fmt: skip
     watch.pause()
     spent["watched"] += time.perf_counter() - begun
@@ -67,7 +68,7 @@ def first_watch(task_name: str, number: int, size: Size, device: str) -> float:
     for watched in (False, False, True):
         begun = time.perf_counter()
         watch = (
-            akeso.watch(training.model, training.optimizer, frugal=True, on_finding=lambda diagnosis: None)
+            akeso.watch(training.model, training.optimizer, on_finding=lambda diagnosis: None, **FRUGALLY)
             if watched
             else None
         )

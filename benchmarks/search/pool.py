@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from akeso.search.inspection import FRUGALLY
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
 from benchmarks.search.space import draw
 from benchmarks.search.tasks import TASKS, Size, Training
@@ -50,7 +51,7 @@ def record_trial(
         training.optimizer,
         run=recorder.journal(number) if keep else None,
         planned_steps=per_epoch * size.epochs,
-        frugal=True,  # as akeso.search watches
+        **FRUGALLY,
         on_finding=lambda diagnosis: told.append((watch.steps, diagnosis)),
     )
     try:

@@ -23,8 +23,9 @@ are like (:meth:`akeso.search.curves.Knowledge.edge`).
 
 With fewer than ``2 / rate - 1`` finished trials no such order statistic exists; until then the threshold is
 Student's quantile for that few trials at which the share ``rate / 2`` of all trials, thus ``rate / 2 / top`` of the
-good ones, is lost by errors that are not heavier than normal, in two independent looks at each. Trials that ran under a threshold are seen only when
-they did not cross it; unseen crossings are added in proportion, so that it does not creep down by its own doing.
+good ones, is lost by errors that are not heavier than normal, in two independent looks at each. Trials that ran under
+a threshold are seen only when they did not cross it; unseen crossings are added in proportion, so that it does not
+creep down by its own doing.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from akeso.errors import BadInput, Stop
 from akeso.history import History
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
+
+
+#: How the trials of a search are watched: there are many short ones, and their curves are judged as well.
+FRUGALLY: Final[Mapping[str, Any]] = {"frugal": True, "budget": 0.005}
 
 
 class Ending(Stop):
@@ -67,7 +71,7 @@ class Inspection:
             profile=self._profile.detectors,
             planned_steps=self._planned,
             statistics=self._profile.detectors == "bttackler",
-            frugal=self._profile.detectors == "akeso",
+            **(FRUGALLY if self._profile.detectors == "akeso" else {}),
             on_finding=self._found,
         )
         enter = getattr(self._watch, "__enter__", None)
