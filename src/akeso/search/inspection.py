@@ -16,7 +16,6 @@ from akeso.history import History
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
 
-
 #: How the trials of a search are watched: there are many short ones, and their curves are judged as well.
 FRUGALLY: Final[Mapping[str, Any]] = {"frugal": True, "budget": 0.005}
 
