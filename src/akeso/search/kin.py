@@ -24,6 +24,8 @@ _VIEWS = (
     (4.0, 1.4, 0.5),
     (1.0, math.inf, math.inf),
 )
+#: In which view a trial has company.
+_CLOSE = _VIEWS[0]
 _NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 #: The view is chosen on no more trials than these.
 _CHOSEN_ON = 80
@@ -74,6 +76,11 @@ class Kin:
         known = np.einsum("qi,ij,qj->q", alike, self._inverse, alike)
         variance = self._scale * np.maximum(1 + self._noise - known, self._noise)
         return alike @ self._weights, np.sqrt(variance) * self._calibrated(alike)
+
+    def company(self, blocks: Sequence[Floats]) -> Floats:
+        """How many of the believed trials are like each of these in everything that is known of them."""
+        squares = [squared_distances(there, known) for there, known in zip(blocks, self._blocks, strict=True)]
+        return np.asarray(_alike(squares, _CLOSE)[:, self._believed].sum(1))
 
 
 def _alike(squares: Sequence[Floats], view: Sequence[float]) -> Floats:
