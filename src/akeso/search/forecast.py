@@ -333,15 +333,15 @@ class Forecast:
         optimistic = self._scale.expand(low)
         return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error, gain, moved)
 
-    def company(self, costs: Floats, traits: Traits) -> float:
+    def company(self, costs: Floats, traits: Traits) -> int:
         """How many trials that ran to their end were like this one, in its training losses too; 0 where unknown."""
         prefix = self._compressed(costs)
         t = prefix.shape[1] - 1
         kinship = self._kinship(t) if self._with_losses and self._comparable(traits, t) else None
         if kinship is None:
-            return 0.0
+            return 0
         points = self._params.points([traits.params])
-        return float(kinship.kin.company(self._blocks(prefix, points, [traits], kinship.losses))[0])
+        return int(kinship.kin.company(self._blocks(prefix, points, [traits], kinship.losses))[0])
 
     def moved(self, costs: Floats) -> bool:
         """Whether the trial has come nearer to the best of the study by more than a tenth of its spread."""

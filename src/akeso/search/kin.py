@@ -24,8 +24,8 @@ _VIEWS = (
     (4.0, 1.4, 0.5),
     (1.0, math.inf, math.inf),
 )
-#: In which view a trial has company.
-_CLOSE = _VIEWS[0]
+#: In which view a trial has company, and from where on another one is: more alike than not.
+_CLOSE, _ALIKE = _VIEWS[0], 0.5
 _NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 #: The view is chosen on no more trials than these.
 _CHOSEN_ON = 80
@@ -80,7 +80,7 @@ class Kin:
     def company(self, blocks: Sequence[Floats]) -> Floats:
         """How many of the believed trials are like each of these in everything that is known of them."""
         squares = [squared_distances(there, known) for there, known in zip(blocks, self._blocks, strict=True)]
-        return np.asarray(_alike(squares, _CLOSE)[:, self._believed].sum(1))
+        return np.asarray((_alike(squares, _CLOSE)[:, self._believed] > _ALIKE).sum(1))
 
 
 def _alike(squares: Sequence[Floats], view: Sequence[float]) -> Floats:
