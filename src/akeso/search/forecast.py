@@ -23,9 +23,9 @@ are like (:meth:`akeso.search.curves.Knowledge.edge`).
 
 With fewer than ``2 / rate - 1`` finished trials no such order statistic exists; until then the threshold is
 Student's quantile for that few trials at which the share ``rate / 2`` of all trials, thus ``rate / 2 / top`` of the
-good ones, is lost by errors that are not heavier than normal, in two independent looks at each. Trials that ran under
-a threshold are seen only when they did not cross it; unseen crossings are added in proportion, so that it does not
-creep down by its own doing.
+good ones, is lost by errors that are not heavier than normal, in two looks at each where it has kin. Trials that ran
+under a threshold are seen only when they did not cross it; unseen crossings are added in proportion, so that it does
+not creep down by its own doing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ _FLOOR = 0.03
 _FEWEST_KIN, _MOST_KIN = 6, 200
 #: A forecast that missed by more errors than this is no measure for others.
 _MISSED = 4.0
-#: A trial is looked at after each of its epochs; these looks are much alike and count as so many.
+#: A trial is looked at after each of its epochs. By curves alone these looks are so much alike that they count as one;
+#: what its kin say changes more.
 _LOOKS = 2
 #: By how much the squared error grows at most where a trial is unlike all finished ones.
 _UNLIKE = 3.0
@@ -164,7 +165,8 @@ class Forecast:
         unseen = float(guarded.sum()) * rate / (1 - rate)
         index = math.ceil((1 - rate) * (count + unseen + 1))
         if index > count:
-            return student(1 - rate / top / _LOOKS, count - 2)
+            looks = _LOOKS if any(self._comparable(traits, 0) for traits in self._traits) else 1
+            return student(1 - rate / top / looks, count - 2)
         figures = np.full(count, -math.inf)
         good = self._curves[:, -1] <= self._target
         for t in range(self.epochs - 1):

@@ -17,8 +17,6 @@ from akeso.search.verdict import CONTINUE, Action, Verdict
 
 #: However large a study is, its best trials are not more than these.
 _TEN = 10
-#: So many trials like it must have run to their end to tell what one that stands still will come to.
-_COMPANY = 1.0
 #: One of so many trials that stand still is let go on to its end.
 _ONE_IN = 30
 
@@ -125,16 +123,14 @@ class Judge:
     def _may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
         """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
-        Where it stands says nothing yet about where it will end, unless some that ran to their end were like it in
-        their training losses and hyperparameters too; and those of the study that stood there and woke up are seldom
-        among its finished trials. So that the study finds out, one in a few goes on now and then.
+        Where it stands says nothing yet about where it will end, unless one that ran to its end was like it in its
+        training losses and hyperparameters too; and those of the study that stood there and woke up are seldom among
+        its finished trials. So that the study finds out, one in a few goes on now and then.
         """
         if not self.profile.late or forecast.moved(costs):
             return False
-        if (
-            len(costs) < self.profile.late * self.knowledge.epochs
-            and forecast.company(costs, traits) < _COMPANY
-        ):
+        young = len(costs) < self.profile.late * self.knowledge.epochs
+        if young and not forecast.company(costs, traits):
             return True
         if self._slept is None:
             self._slept = sum(not forecast.moved(np.array(other.costs)) for other in self.knowledge.given_up)
