@@ -71,6 +71,7 @@ def main(folder: str) -> None:
                 "iterations": metrics.get("training_iteration"),
                 "loss": metrics.get("loss"),
                 "column": metrics.get("akeso_problem"),
+                "params": stopper._params.get(metrics.get("trial_id", "")),
                 "reason": reason.to_dict() if reason else None,
             }
         )

@@ -74,6 +74,27 @@ def test_hopeless_curves_are_stopped_and_a_perturbed_trial_starts_again() -> Non
     assert fresh._values["a"] == [1.0, 0.7, 0.6]
 
 
+def test_a_trial_that_stands_still_ends_sooner_where_its_losses_and_hyperparameters_are_known() -> None:
+    def ended(known: bool) -> int:
+        stopper = DiagnosisStopper("loss", "min", epochs=20)
+
+        def run(name: str, values: list[float], losses: list[float], rate: float) -> int:
+            for i, (value, loss) in enumerate(zip(values, losses, strict=True), 1):
+                beside = {"akeso_loss": loss, "config": {"model": {"rate": rate}, "data": object()}}
+                if stopper(name, {"loss": value, "training_iteration": i, **(beside if known else {})}):
+                    return i
+            return len(values)
+
+        for i in range(10):
+            curve = [0.1 * i + 2 / (t + 1) + 0.003 * math.sin(5 * t + i) for t in range(20)]
+            run(f"good {i}", curve, [2 * value for value in curve], 0.1 + 0.01 * i)
+        for i in range(2):
+            run(f"dead {i}", [2.3 - 0.001 * i] * 20, [2.303] * 20, 1e-6 * (1 + i))
+        return run("dead too", [2.3005] * 20, [2.303] * 20, 2e-6)
+
+    assert ended(known=True) < ended(known=False) < 20
+
+
 def test_wrong_arguments_are_clear_errors() -> None:
     with pytest.raises(BadInput, match="mode is 'min' or 'max'"):
         DiagnosisStopper("loss", "lowest", epochs=3)
@@ -106,6 +127,7 @@ def test_a_study_on_a_local_cluster(tmp_path: Path) -> None:
     assert by_kind["diverges"]["column"] == "non-finite"
     assert by_kind["diverges"]["iterations"] == 1
     assert by_kind["nan"]["reason"]["action"] == "stop"
+    assert by_kind["nan"]["params"] == {"kind": "nan", "index": 1}  # the stopper knows what was tried
     assert by_kind["nan"]["loss"] == WORST
     assert by_kind["settles"]["reason"]["action"] == "finish"
     assert by_kind["settles"]["iterations"] < 12

@@ -12,6 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -240,7 +241,8 @@ class DiagnosisStopper(Stopper):
         losses = self._losses.setdefault(trial_id, [])
         del values[max(0, at - 1) :], losses[max(0, at - 1) :]
         values.append(value if abs(value) < WORST else math.nan)
-        losses.append(float(result.get("akeso_loss", math.nan)))
+        loss = result.get("akeso_loss")
+        losses.append(float(loss) if isinstance(loss, Real) else math.nan)
         self._params[trial_id] = _plain_params(result.get("config"))
         verdict = self._of_columns(result) or self._of_curve(trial_id, values)
         if verdict:
