@@ -181,7 +181,7 @@ class Health:
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
         }
-        if any(map(math.isfinite, self._losses)):
+        if self._traits.losses:
             about["losses"] = memory.plain_losses(self._losses)
         if self._ending is not None:
             about["indicator"] = self._ending.indicator
@@ -298,8 +298,7 @@ class Health:
     def _traits(self) -> Traits:
         if self._repair is not None and self._repair.done:
             return NOTHING
-        known = any(map(math.isfinite, self._losses))
-        return Traits(self._trial.params, tuple(self._losses) if known else ())
+        return Traits.of(self._trial.params, self._losses)
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""

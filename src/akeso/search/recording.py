@@ -12,6 +12,7 @@ from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.profiles import SearchProfile
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, check
+from akeso.search.traits import Traits
 
 #: In the attributes of a trial: the number under which it was recorded.
 RECORDED = "akeso:recorded"
@@ -70,7 +71,7 @@ class TrialRecording:
             tuple(self._finding(*found) for found in self._findings),
             crashed,
             round(overhead, 5),
-            tuple(self._losses) if any(map(math.isfinite, self._losses)) else (),
+            Traits.of(self._params, self._losses).losses,
         )
         self._recorder.add(trial)
         self._trial.set_user_attr(RECORDED, self._number)

@@ -23,6 +23,11 @@ class Traits:
     params: Mapping[str, Any] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, params: Mapping[str, Any], losses: Sequence[float]) -> Traits:
+        """Those of a trial whose losses may be unknown: none of them is finite then."""
+        return cls(params, tuple(losses) if any(map(math.isfinite, losses)) else ())
+
     def until(self, reports: int) -> Traits:
         """As they were known after so many reports."""
         return Traits(self.params, self.losses[:reports])

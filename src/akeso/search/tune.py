@@ -290,9 +290,7 @@ class DiagnosisStopper(Stopper):
         return verdict if verdict else None
 
     def _traits(self, trial_id: str) -> Traits:
-        losses = self._losses[trial_id]
-        known = any(map(math.isfinite, losses))
-        return Traits(self._params[trial_id], tuple(losses) if known else ())
+        return Traits.of(self._params[trial_id], self._losses[trial_id])
 
     def _current(self) -> Judge:
         count = len(self._ended)
