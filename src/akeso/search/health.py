@@ -181,8 +181,8 @@ class Health:
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
         }
-        if self._traits.losses:
-            about["losses"] = memory.plain_losses(self._losses)
+        if losses := Traits.of({}, self._losses).losses:
+            about["losses"] = memory.plain_losses(losses)
         if self._ending is not None:
             about["indicator"] = self._ending.indicator
             if math.isfinite(expected := self._ending.expected(maximize=False)):

@@ -27,7 +27,7 @@ _VIEWS = (
 #: In which view a trial has company, and from where on another one is: more alike than not.
 _CLOSE, _ALIKE = _VIEWS[0], 0.5
 _NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-#: The view is chosen on no more trials than these.
+#: View and noise are chosen on no more trials than these.
 _CHOSEN_ON = 80
 #: How much trials count that are not alike at all, where errors are averaged.
 _FLOOR = 0.03
@@ -47,11 +47,13 @@ class Kin:
         some = np.linspace(0, len(missed) - 1, min(len(missed), _CHOSEN_ON)).round().astype(int)
         views = list(dict.fromkeys(tuple(map(self._seen, view, blocks)) for view in _VIEWS))
         few = [block[np.ix_(some, some)] for block in squares]
-        self._view = max(views, key=lambda view: _likeliest(_alike(few, view), missed[some])[0])
+        found = [_likeliest(_alike(few, view), missed[some]) for view in views]
+        best = max(range(len(views)), key=lambda at: found[at][0])
+        self._view, self._noise = views[best], found[best][1]
         alike = _alike(squares, self._view)
-        _, noise, self._scale = _likeliest(alike, missed)
-        self._inverse = np.linalg.inv(alike + noise * np.eye(len(missed)))
-        self._noise, self._weights = noise, self._inverse @ missed
+        self._inverse = np.linalg.inv(alike + self._noise * np.eye(len(missed)))
+        self._weights = self._inverse @ missed
+        self._scale = max(float(missed @ self._weights) / len(missed), 1e-12)
         precision = np.diag(self._inverse)
         self.left_out = missed - self._weights / precision
         deviation = np.sqrt(self._scale / precision)
@@ -89,13 +91,14 @@ def _alike(squares: Sequence[Floats], view: Sequence[float]) -> Floats:
     return np.asarray((1 + far + far**2 / 3) * np.exp(-far))
 
 
-def _likeliest(alike: Floats, missed: Floats) -> tuple[float, float, float]:
-    """The likelihood of what was missed under the likeliest noise, that noise, and the scale that goes with it."""
-    values, vectors = np.linalg.eigh(alike)
-    parts, values = (vectors.T @ missed) ** 2, np.maximum(values, 0.0)
-    found = []
-    for noise in _NOISES:
-        spread = values + noise
-        scale = max(float(np.mean(parts / spread)), 1e-12)
-        found.append((-0.5 * (len(missed) * math.log(scale) + float(np.log(spread).sum())), noise, scale))
-    return max(found)
+def _likeliest(alike: Floats, missed: Floats) -> tuple[float, float]:
+    """The likelihood of what was missed under the likeliest noise, and that noise."""
+    count = len(missed)
+    # One small factor for each noise, all at once: threads of a linear algebra library have nothing to gain here.
+    factors = np.linalg.cholesky(alike + np.array(_NOISES)[:, None, None] * np.eye(count))
+    whitened = np.linalg.solve(factors, np.broadcast_to(missed[:, None], (len(_NOISES), count, 1)))[..., 0]
+    scales = np.maximum((whitened**2).mean(1), 1e-12)
+    spread = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
+    likelihoods = -0.5 * (count * np.log(scales) + spread)
+    at = int(likelihoods.argmax())
+    return float(likelihoods[at]), _NOISES[at]
