@@ -13,18 +13,26 @@ from tests.script.commands import python_at_once
 PROGRAM = Path(__file__).with_name("parallel_program.py")
 
 
-def start(command: list[str]) -> None:
+#: What gloo's threads may end a process with when it leaves; the work is done by then, and akeso has no part in it.
+ABORTED = "terminate called without an active exception"
+
+
+def start(command: list[str]) -> bool:
+    """Whether the program ended as it should; not when its process was aborted on its way out."""
     done = python_at_once(Path.cwd(), *command)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    said = done.stderr.decode()
+    assert done.returncode == 0 or ABORTED in said, said[-3000:]
+    return done.returncode == 0
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
-    folder = tmp_path_factory.mktemp("processes")
-    start([str(PROGRAM), str(folder), "4", "1"])
     torchrun = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
     torchrun += ["--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2"]
-    start([*torchrun, str(PROGRAM), str(folder)])
+    for _ in range(3):
+        folder = tmp_path_factory.mktemp("processes")
+        if start([str(PROGRAM), str(folder), "4", "1"]) and start([*torchrun, str(PROGRAM), str(folder)]):
+            break
     return {
         world: [json.loads((folder / f"{world}.{rank}.json").read_text()) for rank in range(world)]
         for world in (4, 2, 1)
