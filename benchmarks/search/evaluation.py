@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -183,6 +184,25 @@ def _repeat(
     return found
 
 
+@contextmanager
+def _mapping(jobs: int) -> Iterator[Callable[..., Iterable[list[Repeat]]]]:
+    """``map`` in so many processes, or in this one."""
+    if jobs == 1:
+        yield map
+        return
+    # Matrices are small: threads of their own for each process would only get in each other's way.
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(before, "1"))
+    try:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+            yield pool.map
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
 def evaluate(
     study: RecordedStudy,
     space: Space,
@@ -198,12 +218,10 @@ def evaluate(
     study = whole_trials(study)
     budget = budget_of(study, share, workers)
     lines = []
-    # Matrices are small: threads of their own for each process would only get in each other's way.
-    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with _mapping(jobs) as mapped:
         for sampler, repeats in samplers.items():
             one = partial(_repeat, study, sampler, space, rules, workers, budget)
-            found = list(pool.map(one, range(repeats)))
+            found = list(mapped(one, range(repeats)))
             for rule, repeated in zip(rules, zip(*found, strict=True), strict=True):
                 line = Line(study.name, sampler, rule, repeated)
                 lines.append(line)

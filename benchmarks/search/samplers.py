@@ -1,9 +1,10 @@
 """Samplers that choose among the recorded trials of a pool: random, TPE, GP, and SMAC where it is installed.
 
 In a simulated search a sampler cannot ask for any configuration, only for one that was recorded. TPE and the
-Gaussian process therefore rank the trials of the pool that were not taken yet. Stopped trials enter both with
-the value they stood at, as a pessimistic estimate of what they would have come to; those that never reported
-with the worst value seen.
+Gaussian process therefore rank the trials of the pool that were not taken yet. Stopped trials enter with the value
+they stood at, as a pessimistic estimate of what they would have come to; those that never reported with the worst
+value seen. The Gaussian process and SMAC are shown the end that the rule foresaw, where it says one: for Optuna,
+:class:`akeso.search.InformedSampler` does that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from akeso.search.recorded import RecordedStudy
 from akeso.search.simulation import Chooser, Ended, in_order
+from akeso.search.traits import squared_distances
 from benchmarks.search.space import Choice, Number, Space, places
 
 Array = NDArray[np.float64]
@@ -33,6 +35,8 @@ def random_order(study: RecordedStudy, space: Space, seed: int) -> Chooser:
 
 class _Ranked(ABC):
     """A chooser that begins at random and then takes the trial with the highest score."""
+
+    _informed = True
 
     def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
         self._order = [
@@ -50,13 +54,19 @@ class _Ranked(ABC):
             return None
         if len(ended) < STARTUP:
             return free[0]
-        values = np.array([self._sign * (e.value if math.isfinite(e.value) else e.last) for e in ended])
+        values = np.array([self._cost(e) for e in ended])
         known = np.isfinite(values)
         if known.sum() < 4:
             return free[0]
         values = np.where(known, values, values[known].max())
         stopped = np.array([not math.isfinite(e.value) for e in ended])
         return self._pick(free, [e.number for e in ended], values, stopped)
+
+    def _cost(self, ended: Ended) -> float:
+        if math.isfinite(ended.value):
+            return self._sign * ended.value
+        expected = ended.verdict.expected(maximize=self._sign < 0) if self._informed else math.nan
+        return expected if math.isfinite(expected) else self._sign * ended.last
 
     @abstractmethod
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
@@ -65,6 +75,8 @@ class _Ranked(ABC):
 
 class Tpe(_Ranked):
     """Tree-structured Parzen estimator: the candidate most like the good trials and least like the others."""
+
+    _informed = False  # Optuna's sorts stopped trials behind all others by itself
 
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
         # Completed trials come before stopped ones, as with Optuna: a stopped one cannot be the best.
@@ -125,8 +137,7 @@ class Gp(_Ranked):
 
 
 def _matern(a: Array, b: Array, scale: float) -> Array:
-    squares = np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0)
-    r = np.sqrt(5 * squares) / scale
+    r = np.sqrt(5 * squared_distances(a, b)) / scale
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from akeso.search.health import Health, watch
+    from akeso.search.informed import InformedSampler
     from akeso.search.measures import time_saved, top_hit_ratio, tsba
     from akeso.search.profiles import SearchProfile, search_profile
     from akeso.search.pruner import DiagnosisPruner
@@ -24,6 +25,7 @@ __all__ = [
     "DiagnosisPruner",
     "DiagnosisStopper",
     "Health",
+    "InformedSampler",
     "RecordedStudy",
     "RecordedTrial",
     "SearchProfile",
@@ -45,6 +47,7 @@ _HOMES = {
     "DiagnosisPruner": "pruner",
     "DiagnosisStopper": "tune",
     "Health": "health",
+    "InformedSampler": "informed",
     "RecordedStudy": "recorded",
     "RecordedTrial": "recorded",
     "SearchProfile": "profiles",

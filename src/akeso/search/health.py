@@ -15,6 +15,7 @@ from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.search import _optional, memory
 from akeso.search.curves import ValueOf
+from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
 from akeso.search.multi import judge_many
@@ -184,9 +185,7 @@ class Health:
         if losses := Traits.of({}, self._losses).losses:
             about["losses"] = memory.plain_losses(losses)
         if self._ending is not None:
-            about["indicator"] = self._ending.indicator
-            if math.isfinite(expected := self._ending.expected(maximize=False)):
-                about["expected"] = expected
+            about |= memory.foreseen(self._ending)
         if crashed:
             about["error"] = crashed
         self._trial.set_user_attr(memory.TRIAL, about)
@@ -333,6 +332,8 @@ class Health:
         if verdict.step < 0:
             verdict = replace(verdict, step=self._inspection.steps)
         self._ending = verdict
+        if verdict.action == "stop" and self._study is not None:
+            inform(self._study)
         outcome = "stopped" if verdict.action == "stop" else "finished early"
         for key, item in memory.reason_attributes(verdict, outcome).items():
             self._trial.set_user_attr(key, item)

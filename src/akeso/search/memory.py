@@ -50,6 +50,13 @@ def reason_attributes(verdict: Verdict, outcome: str) -> dict[str, Any]:
     }
 
 
+def foreseen(verdict: Verdict) -> dict[str, Any]:
+    """What a study remembers of a verdict: the rule that spoke, and the value that was expected, if it said one."""
+    expected = verdict.expected(maximize=False)
+    known = {"expected": expected} if math.isfinite(expected) else {}
+    return {"indicator": verdict.indicator, **known}
+
+
 def reports_of(trial: Any, objectives: int) -> list[Sequence[float]]:
     """The values a trial reported, in order of its steps, one sequence per report."""
     if objectives > 1:

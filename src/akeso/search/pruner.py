@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.curves import ValueOf
+from akeso.search.informed import inform
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
 
@@ -103,7 +104,9 @@ class DiagnosisPruner(BasePruner):
             if memory.SHADOW not in trial.user_attrs:
                 self._write(study, trial, {memory.SHADOW: verdict.to_dict()})
             return False
-        self._write(study, trial, memory.reason_attributes(verdict, "stopped"))
+        about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
+        self._write(study, trial, {**memory.reason_attributes(verdict, "stopped"), memory.TRIAL: about})
+        inform(study)
         return True
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:

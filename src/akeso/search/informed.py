@@ -1,0 +1,172 @@
+"""``InformedSampler``: shows stopped trials to samplers that look at completed ones only.
+
+Optuna's Gaussian process learns nothing from a pruned trial. What it suggested, and what was given up after an epoch or
+two, it suggests again, for to it nothing has happened. Shown with the end that was foreseen for it, a stopped trial
+says as much as a completed one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from akeso.errors import BadInput
+from akeso.search import memory
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, TrialState
+else:
+    try:
+        from optuna.samplers import BaseSampler
+    except (
+        ModuleNotFoundError
+    ):  # akeso.search is importable without Optuna; using the sampler is not possible
+
+        class BaseSampler:
+            """Stands in for Optuna's base class where Optuna is not installed."""
+
+
+#: Samplers that look at completed trials alone and would suggest what was given up once more.
+_UNAWARE = ("GPSampler", "BoTorchSampler")
+_log = logging.getLogger("akeso.search")
+
+
+class InformedSampler(BaseSampler):
+    """A sampler that is shown stopped trials as completed ones, with the end that was foreseen for them.
+
+    Where no end was foreseen, it is the last report, and without any the worst completed value; never worse than that,
+    so that a diverged trial does not dwarf the others. In the study itself stopped trials stay PRUNED. Searches for
+    several objectives are passed on as they are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a
+    trial of its study.
+
+    >>> import optuna
+    >>> study = optuna.create_study(sampler=InformedSampler(optuna.samplers.CmaEsSampler()))
+
+    Args:
+        wrapped: The sampler that suggests.
+    """
+
+    def __init__(self, wrapped: BaseSampler) -> None:
+        from akeso.search import _optional
+
+        base = _optional.optuna("InformedSampler").samplers.BaseSampler
+        if not isinstance(wrapped, base):
+            raise BadInput(f"InformedSampler wraps a sampler of Optuna, but got {type(wrapped).__name__}")
+        self.wrapped = wrapped
+
+    def reseed_rng(self) -> None:
+        """Seed the random numbers of the wrapped sampler anew."""
+        self.wrapped.reseed_rng()
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The hyperparameters that are sampled together."""
+        space: dict[str, BaseDistribution] = self.wrapped.infer_relative_search_space(shown(study), trial)
+        return space
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Values for these hyperparameters."""
+        values: dict[str, Any] = self.wrapped.sample_relative(shown(study), trial, search_space)
+        return values
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A value for one hyperparameter by itself."""
+        return self.wrapped.sample_independent(shown(study), trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Told by Optuna when a trial begins."""
+        self.wrapped.before_trial(study, trial)
+
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """Told by Optuna when a trial has ended."""
+        self.wrapped.after_trial(study, trial, state, values)
+
+
+def inform(study: Any) -> None:
+    """See to it that the sampler of a study in which a trial is stopped will hear of it."""
+    sampler: Any = getattr(study, "sampler", None)
+    if type(sampler).__name__ not in _UNAWARE or len(study.directions) > 1:
+        return
+    study.sampler = InformedSampler(sampler)
+    _log.info(
+        "%s looks at completed trials only; from now on it is shown stopped ones too, with the end foreseen for them",
+        type(sampler).__name__,
+    )
+
+
+def shown(study: Any) -> Any:
+    """The study as its sampler is to see it."""
+    return study if len(study.directions) > 1 else _Shown(study)
+
+
+class _Shown:
+    """A study in whose lists of trials the stopped ones have completed."""
+
+    def __init__(self, study: Any) -> None:
+        self._study = study
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._study, name)
+
+    @property
+    def trials(self) -> list[Any]:
+        """All trials."""
+        return self.get_trials()
+
+    def get_trials(self, deepcopy: bool = True, states: Container[Any] | None = None) -> list[Any]:
+        """As Optuna has it."""
+        return self._get_trials(deepcopy, states)
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[Any] | None = None, use_cache: bool = False
+    ) -> list[Any]:
+        # Optuna's samplers ask by this name, to read the storage once per trial.
+        trials = self._study._get_trials(deepcopy=deepcopy, use_cache=use_cache)
+        seen = _completed(trials, maximize=memory.is_maximize(self._study)[0])
+        return [trial for trial in seen if states is None or trial.state in states]
+
+
+def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
+    """The trials, those that were stopped as if they had completed with what they were to come to."""
+    sign = -1.0 if maximize else 1.0
+    costs = [sign * t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
+    costs = [cost for cost in costs if math.isfinite(cost)]
+    if not costs:
+        return trials
+    worst = max(costs)
+    return [
+        _ended_with(trial, sign * min(worst, sign * _end(trial, sign * worst)))
+        if trial.state.name == "PRUNED"
+        else trial
+        for trial in trials
+    ]
+
+
+def _end(trial: Any, worst: float) -> float:
+    """The value that a stopped trial was to come to, as far as anybody knows."""
+    about: Mapping[str, Any] = trial.user_attrs.get(memory.TRIAL, {})
+    reports = [value for _, value in sorted(trial.intermediate_values.items()) if math.isfinite(value)]
+    for known in (about.get("expected"), *reports[-1:]):
+        if known is not None and math.isfinite(known):
+            return float(known)
+    return worst
+
+
+def _ended_with(trial: Any, value: float) -> Any:
+    from copy import copy
+
+    from optuna.trial import TrialState
+
+    completed = copy(trial)
+    completed.state, completed.values = TrialState.COMPLETE, [value]
+    return completed
