@@ -170,9 +170,10 @@ class Judge:
         )
 
     def _overtakes(self, outlook: Outlook, cost: float) -> bool:
-        """Whether the rest of the trial may overtake more ended trials than the rate of false stops allows."""
+        """Whether the rest of the trial may overtake more ended trials than a quarter of the rate of false stops."""
         ends = self.knowledge.finals
-        return int(np.sum((ends >= outlook.optimistic) & (ends < cost))) > self._rate * self.knowledge.ended
+        overtaken = int(np.sum((ends >= outlook.optimistic) & (ends < cost)))
+        return overtaken > self._rate / 4 * self.knowledge.ended
 
     def _of_stalling(self, costs: Floats, epoch: int) -> Verdict:
         """No more gain: the trial had risen well above its own noise and then stood still for long.
