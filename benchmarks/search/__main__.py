@@ -90,8 +90,9 @@ def main() -> int:
         from benchmarks.search.live import run_live
 
         return run_live(
-            tasks, given.pool[0], size, given.device, minutes=minutes, jobs=jobs, rules=given.rules.split(",")
-        )
+            tasks, given.pool[0], size, given.device, minutes=minutes, jobs=jobs,
+            samplers=given.samplers.split(","), rules=given.rules.split(","),
+        )  # fmt: skip
     if given.only in (None, "overhead"):
         # A quarter of the time that recording takes: a ratio needs fewer trials.
         overhead.measure(

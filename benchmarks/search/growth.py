@@ -1,7 +1,7 @@
 """``python -m benchmarks.search.growth``: how the cost of a report grows with the trials of a study.
 
-Trials report made-up curves through real storages; printed are seconds per report and writes per trial at
-various sizes of the study, up to 1,000 trials.
+Trials report made-up curves through real storages; printed are milliseconds per report, those of the slowest report
+(one at which the forecast is made anew), and writes per trial at various sizes of the study, up to 1,000 trials.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def storage(kind: str, folder: Path) -> Any:
     return f"sqlite:///{folder / 's.db'}"
 
 
-def measure(kind: str, trials: int, epochs: int, with_akeso: bool) -> list[tuple[int, float, float]]:
-    """For growing sizes of the study: trials so far, milliseconds per report, writes per trial."""
+def measure(kind: str, trials: int, epochs: int, with_akeso: bool) -> list[tuple[int, float, float, float]]:
+    """For growing sizes of the study: trials so far, milliseconds per report, of the slowest one, writes per trial."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         pruner = DiagnosisPruner() if with_akeso else optuna.pruners.NopPruner()
@@ -45,28 +46,38 @@ def measure(kind: str, trials: int, epochs: int, with_akeso: bool) -> list[tuple
         for name in ("set_trial_user_attr", "set_trial_intermediate_value", "set_study_user_attr"):
             _count(backend, name, counts)
         draw = np.random.default_rng(0)
+        slowest = 0.0
+
+        def timed(report: Callable[..., None], *values: float) -> None:
+            nonlocal slowest
+            begun = time.perf_counter()
+            try:
+                report(*values)
+            finally:
+                slowest = max(slowest, time.perf_counter() - begun)
 
         def objective(trial: optuna.Trial) -> float:
             floor, power = trial.suggest_float("floor", 0.1, 1.0), math.exp(draw.normal(0, 0.3))
             curve = floor + np.arange(1, epochs + 1.0) ** -power + draw.normal(0, 0.01, epochs)
             if not with_akeso:
                 for epoch, value in enumerate(curve):
-                    trial.report(float(value), epoch)
+                    timed(trial.report, float(value), epoch)
                 return float(curve[-1])
             with akeso.search.watch(trial, epochs=epochs) as health:
                 for value in curve:
-                    health.report(float(value))
+                    timed(health.report, float(value))
             return float(health.value)
 
         marks = [n for n in (10, 30, 100, 300, 1000) if n <= trials]
         done = 0
         for mark in marks:
-            begun, written = time.perf_counter(), counts["writes"]
+            begun, written, slowest = time.perf_counter(), counts["writes"], 0.0
             before = sum(len(t.intermediate_values) for t in study.get_trials(deepcopy=False))
             study.optimize(objective, n_trials=mark - done)
             reports = sum(len(t.intermediate_values) for t in study.get_trials(deepcopy=False)) - before
             spent = time.perf_counter() - begun
-            rows.append((mark, 1000 * spent / max(reports, 1), (counts["writes"] - written) / (mark - done)))
+            writes = (counts["writes"] - written) / (mark - done)
+            rows.append((mark, 1000 * spent / max(reports, 1), 1000 * slowest, writes))
             done = mark
     return rows
 
@@ -91,12 +102,12 @@ def main() -> int:
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     trials, bounded = 100 if given.quick else 1000, True
-    print(f"{'storage':8} {'akeso':5} {'trials':>6} {'ms/report':>10} {'writes/trial':>12}")
+    print(f"{'storage':8} {'akeso':5} {'trials':>6} {'ms/report':>10} {'slowest':>8} {'writes/trial':>12}")
     for kind in ("memory", "journal", "sqlite"):
         for with_akeso in (False, True):
-            for count, cost, writes in measure(kind, trials, given.epochs, with_akeso):
+            for count, cost, slowest, writes in measure(kind, trials, given.epochs, with_akeso):
                 print(
-                    f"{kind:8} {'yes' if with_akeso else 'no':5} {count:6d} {cost:10.2f} {writes:12.1f}",
+                    f"{kind:8} {'yes' if with_akeso else 'no':5} {count:6d} {cost:10.2f} {slowest:8.0f} {writes:12.1f}",
                     flush=True,
                 )
                 bounded = bounded and writes <= given.epochs + 7

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,23 @@ def _pruner(rule: str, epochs: int) -> Any:
     }[rule]()
 
 
-def work(task_name: str, rule: str, path: str, size: Size, device: str, seed: int, until: float) -> None:
+def _sampler(name: str, seed: int) -> Any:
+    """Optuna's own; workers of one study do not all suggest the same."""
+    import optuna
+
+    made = {
+        "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
+        "gp": lambda: optuna.samplers.GPSampler(seed=seed),
+    }
+    if name not in made:
+        raise SystemExit(f"live searches sample with {', '.join(made)}, but --samplers names {name!r}")
+    return made[name]()
+
+
+def work(
+    task_name: str, sampler: str, rule: str, path: str, size: Size, device: str, seed: int, until: float
+) -> None:
     """One worker of one live study."""
     import optuna
     import torch
@@ -50,7 +67,7 @@ def work(task_name: str, rule: str, path: str, size: Size, device: str, seed: in
     study = optuna.load_study(
         study_name=rule,
         storage=_storage(path),
-        sampler=optuna.samplers.RandomSampler(seed=seed),
+        sampler=_sampler(sampler, seed),
         pruner=_pruner(rule, size.epochs),
     )
 
@@ -83,10 +100,22 @@ def work(task_name: str, rule: str, path: str, size: Size, device: str, seed: in
 
 
 def run_live(
-    tasks: list[str], folder: Path, size: Size, device: str, *, minutes: float, jobs: int, rules: list[str]
+    tasks: list[str],
+    folder: Path,
+    size: Size,
+    device: str,
+    *,
+    minutes: float,
+    jobs: int,
+    samplers: list[str],
+    rules: list[str],
 ) -> int:
-    """Run ``none`` and each rule for so many minutes on each task; print what came of them."""
+    """Run ``none`` and each rule for so many minutes on each task with each sampler; print what came of them."""
     import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    for sampler in samplers:
+        _sampler(sampler, 0)
 
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
@@ -96,18 +125,19 @@ def run_live(
         if rule in {"none", *rules}
     ]
     print(f"live: trained for real, {minutes} minutes each, {jobs} processes on {device}")
-    for task_name in tasks:
+    for task_name, sampler in product(tasks, samplers):
         maximize = TASKS[task_name].maximize
         found: dict[str, list[Result]] = {}
         without = 0
         for rule in known:
-            path = str(folder / f"live-{task_name}-{rule}-{int(time.time())}.log")
+            path = str(folder / f"live-{task_name}-{sampler}-{rule}-{int(time.time())}.log")
             study = optuna.create_study(
                 study_name=rule, storage=_storage(path), direction="maximize" if maximize else "minimize"
             )
             begun = time.time()
             arguments = [
-                (task_name, rule, path, size, device, seed, begun + 60 * minutes) for seed in range(jobs)
+                (task_name, sampler, rule, path, size, device, seed, begun + 60 * minutes)
+                for seed in range(jobs)
             ]
             workers = [context.Process(target=work, args=argument) for argument in arguments]
             for worker in workers:
@@ -128,7 +158,7 @@ def run_live(
             }
             ended = sum(states.values())
             best = (max if maximize else min)((r.value for r in found[rule]), default=float("nan"))
-            line = f"{task_name:12} {rule:10} {states} best {best:.4f}"
+            line = f"{task_name:12} {sampler:7} {rule:10} {states} best {best:.4f}"
             if rule == "none":
                 without = ended
             else:
