@@ -4,7 +4,7 @@
     python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
     python -m benchmarks.search --only overhead                           what watching adds to a trial, measured
     python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
-    python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.2
+    python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1
 
 The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: ``card`` with
 ``--size card --stepped 8``, ``swift`` with a third of the data (``--size swift``).
