@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Container, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
 else:
     try:
         from optuna.samplers import BaseSampler
-    except (
-        ModuleNotFoundError
-    ):  # akeso.search is importable without Optuna; using the sampler is not possible
+    except ModuleNotFoundError:  # akeso.search is importable without Optuna; the sampler is of no use then
 
         class BaseSampler:
             """Stands in for Optuna's base class where Optuna is not installed."""
@@ -163,8 +162,6 @@ def _end(trial: Any, worst: float) -> float:
 
 
 def _ended_with(trial: Any, value: float) -> Any:
-    from copy import copy
-
     from optuna.trial import TrialState
 
     completed = copy(trial)
