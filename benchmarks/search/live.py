@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from akeso.search.measures import Result, time_saved, top_hit_ratio, tsba
 from benchmarks.search.space import suggest
-from benchmarks.search.tasks import TASKS, Size, Training
+from benchmarks.search.tasks import TASKS, Size, Task, Training
 
 
 def _storage(path: str) -> Any:
@@ -22,7 +23,7 @@ def _storage(path: str) -> Any:
     return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(path))
 
 
-def _pruner(rule: str, epochs: int) -> Any:
+def made_pruner(rule: str, epochs: int) -> Any:
     import optuna
 
     from akeso.search import DiagnosisPruner
@@ -37,7 +38,7 @@ def _pruner(rule: str, epochs: int) -> Any:
     }[rule]()
 
 
-def _sampler(name: str, seed: int) -> Any:
+def made_sampler(name: str, seed: int) -> Any:
     """Optuna's own; workers of one study do not all suggest the same."""
     import optuna
 
@@ -51,14 +52,38 @@ def _sampler(name: str, seed: int) -> Any:
     return made[name]()
 
 
+def objective(task: Task, rule: str, size: Size, device: str, trial: Any) -> float:
+    """One trial, as a user would write it: under a watch where the rule is one of akeso's profiles."""
+    import optuna
+
+    import akeso
+
+    training = Training(task, suggest(task.space, trial), size, device, seed=trial.number)
+    if rule in ("akeso", "bttackler"):
+        steps = training.per_epoch * size.epochs
+        with akeso.search.watch(
+            trial, training.model, training.optimizer, epochs=size.epochs, planned_steps=steps
+        ) as health:
+            for _ in range(size.epochs):
+                training.epoch()
+                health.report(training.value())
+        return float(health.value)
+    values = []
+    for epoch in range(size.epochs):
+        training.epoch()
+        values.append(training.value())
+        trial.report(values[-1], epoch)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return max(values) if task.maximize else min(values)
+
+
 def work(
     task_name: str, sampler: str, rule: str, path: str, size: Size, device: str, seed: int, until: float
 ) -> None:
     """One worker of one live study."""
     import optuna
     import torch
-
-    import akeso
 
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
@@ -67,36 +92,12 @@ def work(
     study = optuna.load_study(
         study_name=rule,
         storage=_storage(path),
-        sampler=_sampler(sampler, seed),
-        pruner=_pruner(rule, size.epochs),
+        sampler=made_sampler(sampler, seed),
+        pruner=made_pruner(rule, size.epochs),
     )
 
-    def objective(trial: optuna.Trial) -> float:
-        params = suggest(task.space, trial)
-        training = Training(task, params, size, device, seed=trial.number)
-        if rule in ("akeso", "bttackler"):
-            per_epoch = training.per_epoch
-            with akeso.search.watch(
-                trial,
-                training.model,
-                training.optimizer,
-                epochs=size.epochs,
-                planned_steps=per_epoch * size.epochs,
-            ) as health:
-                for _ in range(size.epochs):
-                    training.epoch()
-                    health.report(training.value())
-            return float(health.value)
-        values = []
-        for epoch in range(size.epochs):
-            training.epoch()
-            values.append(training.value())
-            trial.report(values[-1], epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return max(values) if task.maximize else min(values)
-
-    study.optimize(objective, timeout=max(1.0, until - time.time()), catch=(Exception,))
+    one = partial(objective, task, rule, size, device)
+    study.optimize(one, timeout=max(1.0, until - time.time()), catch=(Exception,))
 
 
 def run_live(
@@ -115,7 +116,7 @@ def run_live(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     for sampler in samplers:
-        _sampler(sampler, 0)
+        made_sampler(sampler, 0)
 
     folder.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
