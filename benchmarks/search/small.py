@@ -33,7 +33,7 @@ from akeso.search.verdict import CONTINUE, Verdict
 from benchmarks.search.evaluation import Line, Repeat, average
 from benchmarks.search.live import made_pruner, made_sampler, objective
 from benchmarks.search.space import Choice, Number, Space
-from benchmarks.search.tasks import Size, Task, Training
+from benchmarks.search.tasks import Size, Task, Training, as_it_is, right
 
 SIZE = Size(epochs=15)
 _SPACE: Space = {
@@ -78,15 +78,7 @@ def _optimizer(model: nn.Module, params: dict[str, Any]) -> tuple[torch.optim.Op
     return optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
 
 
-def _right(output: Tensor, target: Tensor) -> Tensor:
-    return (output.argmax(1) == target).float()
-
-
-def _as_it_is(x: Tensor, generator: torch.Generator) -> Tensor:
-    return x
-
-
-DIGITS = Task("Digits", True, _SPACE, _digits, _network, _optimizer, F.cross_entropy, _right, _as_it_is)
+DIGITS = Task("Digits", True, _SPACE, _digits, _network, _optimizer, F.cross_entropy, right, as_it_is)
 
 
 def search(sampler: str, rule: str, seed: int, trials: int) -> list[Ended]:
@@ -112,12 +104,13 @@ def search(sampler: str, rule: str, seed: int, trials: int) -> list[Ended]:
             reports += action == "stop" and about["indicator"] != "forecast"
         spent += reports
         value = trial.value if trial.state.name == "COMPLETE" and trial.value is not None else float("nan")
-        would = _to_its_end(trial.params, trial.number) if verdict else value
+        would = to_its_end(trial.params, trial.number) if verdict else value
         ended.append(Ended(trial.number, spent, reports, reports, verdict, value, would))
     return ended
 
 
-def _to_its_end(params: dict[str, Any], number: int) -> float:
+def to_its_end(params: dict[str, Any], number: int) -> float:
+    """What a trial of a search comes to when nobody ends it."""
     training = Training(DIGITS, params, SIZE, "cpu", seed=number)
     values = []
     for _ in range(SIZE.epochs):

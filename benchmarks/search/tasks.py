@@ -253,7 +253,7 @@ def _adam_halved(model: nn.Module, p: dict[str, Any]) -> tuple[torch.optim.Optim
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** max(0, epoch - 1))
 
 
-def _right(output: Tensor, target: Tensor) -> Tensor:
+def right(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(1) == target).float()
 
 
@@ -261,7 +261,7 @@ def _squared(output: Tensor, target: Tensor) -> Tensor:
     return (output - target).square().mean((1, 2))
 
 
-def _as_it_is(x: Tensor, generator: torch.Generator) -> Tensor:
+def as_it_is(x: Tensor, generator: torch.Generator) -> Tensor:
     return x
 
 
@@ -276,7 +276,7 @@ TASKS = {
             cifar_cnn,
             _image_optimizer,
             F.cross_entropy,
-            _right,
+            right,
             _crop_and_flip,
         ),
         Task(
@@ -287,7 +287,7 @@ TASKS = {
             CifarLstm,
             _image_optimizer,
             F.cross_entropy,
-            _right,
+            right,
             _crop_and_flip,
         ),
         Task(
@@ -299,7 +299,7 @@ TASKS = {
             _adam_halved,
             F.mse_loss,
             _squared,
-            _as_it_is,
+            as_it_is,
         ),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optuna
 
-from benchmarks.search.small import DIGITS, SIZE, _to_its_end, search
+from benchmarks.search.small import DIGITS, SIZE, search, to_its_end
 from benchmarks.search.space import suggest
 
 
@@ -14,4 +14,4 @@ def test_a_trial_trained_to_its_end_afterwards_comes_to_what_it_would_have() -> 
     assert ours[-1].seconds == 2 * SIZE.epochs
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     for trial in ours:
-        assert _to_its_end(suggest(DIGITS.space, study.ask()), trial.number) == trial.value
+        assert to_its_end(suggest(DIGITS.space, study.ask()), trial.number) == trial.value
