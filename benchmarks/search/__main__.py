@@ -7,7 +7,8 @@
     python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1
 
 The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: ``card`` with
-``--size card --stepped 8``, ``swift`` with a third of the data (``--size swift``).
+``--size card --stepped 8``, ``swift`` with a third of the data (``--size swift``). ``small`` holds six other tasks
+(``python -m benchmarks.search.small --record``).
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
 the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real, as a
@@ -30,10 +31,18 @@ from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, Line, average, evaluate
 from benchmarks.search.pool import pack, record, unpacked
 from benchmarks.search.samplers import SAMPLERS
+from benchmarks.search.small_tasks import SMALL
+from benchmarks.search.space import Space
 from benchmarks.search.tasks import CARD, FULL, QUICK, SWIFT, TASKS
 
 #: What the issue asks of ``akeso``, on average.
 WANTED = {"TSBA": 0.45, "Top10HR": 0.75, "false stops": 0.02, "overhead": 0.01}
+
+#: What is searched over in every task that a pool may hold.
+SPACES: dict[str, Space] = {
+    **{name: task.space for name, task in TASKS.items()},
+    **{name: task.space for name, (task, _) in SMALL.items()},
+}
 
 
 def main() -> int:
@@ -62,7 +71,7 @@ def main() -> int:
         default=[Path("runs/search")],
         help="where the pools are, folders or archives; the first is written to",
     )
-    parser.add_argument("--tasks", default=",".join(TASKS), help="comma separated")
+    parser.add_argument("--tasks", default=None, help="comma separated; all, or those that the pools hold")
     parser.add_argument("--rules", default=",".join(RULES), help="comma separated")
     parser.add_argument(
         "--samplers", default="random,tpe,gp", help=f"comma separated, of {', '.join(SAMPLERS)}; smac is slow"
@@ -80,10 +89,11 @@ def main() -> int:
     size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
     if given.stepped is not None:
         size = replace(size, stepped=given.stepped)
-    tasks = [task for task in given.tasks.split(",") if task]
-    unknown = [task for task in tasks if task not in TASKS]
+    known = SPACES if given.only == "evaluate" else TASKS
+    tasks = [task for task in given.tasks.split(",") if task] if given.tasks else list(known)
+    unknown = [task for task in tasks if task not in known]
     if unknown:
-        parser.error(f"unknown tasks {unknown}; there are {', '.join(TASKS)}")
+        parser.error(f"unknown tasks {unknown}; there are {', '.join(known)}")
     minutes = given.minutes if given.minutes is not None else (4.0 if given.quick else 60.0)
     jobs = given.jobs or (2 if given.quick else 14 if given.device.startswith("cuda") else 2)
     if given.only == "live":
@@ -125,6 +135,8 @@ def main() -> int:
     samplers = {name: repeats if name == "random" else max(2, repeats // 2) for name in chosen}
     with tempfile.TemporaryDirectory() as folder:
         pools = [unpacked(pool, Path(folder)) for pool in given.pool]
+        if not given.tasks:
+            tasks = [task for task in tasks if any((pool / task).is_dir() for pool in pools)]
         return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs)
 
 
@@ -150,7 +162,7 @@ def judge(
             continue
         overheads += [t.overhead for t in study.trials]
         lines += evaluate(
-            study, TASKS[task].space, samplers=samplers, rules=rules, workers=workers, share=share, jobs=jobs,
+            study, SPACES[task], samplers=samplers, rules=rules, workers=workers, share=share, jobs=jobs,
             say=show,
         )  # fmt: skip
     if not lines:

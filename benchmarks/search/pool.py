@@ -22,7 +22,7 @@ import numpy as np
 from akeso.search.inspection import FRUGALLY
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
 from benchmarks.search.space import draw
-from benchmarks.search.tasks import TASKS, Size, Training
+from benchmarks.search.tasks import TASKS, Size, Task, Training
 
 #: Of ten workers so many take each task: transformers are slowest.
 SHARES = {"Cifar10CNN": 0.31, "Cifar10LSTM": 0.13, "Ex96Trans": 0.56}
@@ -33,13 +33,12 @@ class OutOfTime(Exception):
 
 
 def record_trial(
-    task_name: str, number: int, size: Size, device: str, recorder: StudyRecorder, deadline: float, keep: bool
+    task: Task, number: int, size: Size, device: str, recorder: StudyRecorder, deadline: float, keep: bool
 ) -> RecordedTrial:
     """Train one configuration to its end under a watch and append it to the pool."""
     import akeso
 
-    task = TASKS[task_name]
-    params = draw(task.space, np.random.default_rng([number, len(task_name)]))
+    params = draw(task.space, np.random.default_rng([number, len(task.name)]))
     training = Training(task, params, size, device, seed=number)
     per_epoch = training.per_epoch
     told: list[tuple[int, Any]] = []
@@ -142,7 +141,7 @@ def work(
         if number not in done:
             begun = time.time()
             try:
-                record_trial(task_name, number, size, device, recorder, until + grace, keep)
+                record_trial(task, number, size, device, recorder, until + grace, keep)
             except OutOfTime:
                 return
             except Exception as error:

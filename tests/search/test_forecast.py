@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 from akeso.errors import BadInput
-from akeso.search.curves import Curve, Knowledge, jitter, running_costs, stalled
+from akeso.search.curves import Curve, Knowledge, jitter, overtaken, running_costs, stalled
 from akeso.search.forecast import Forecast, student
 from akeso.search.profiles import AKESO, search_profile
 from akeso.search.recorded import RecordedStudy
@@ -172,3 +173,29 @@ def test_stalling_and_jitter() -> None:
     assert jitter(np.linspace(1, 0, 20)) == pytest.approx(0.0, abs=1e-12)
     noise = np.random.default_rng(0).normal(0, 0.1, 400)
     assert jitter(noise) == pytest.approx(0.1, rel=0.2)
+
+
+def test_a_trial_overtakes_parts_of_others_where_ends_are_few() -> None:
+    ends = np.array([0.1, 0.2, 0.3, 0.5, math.inf])
+    assert overtaken(ends, 0.5, 0.1) == pytest.approx(3 / 6)
+    assert overtaken(ends, 0.4, 0.3) == pytest.approx(0.5 / 6)
+    assert overtaken(ends, 0.1, 0.05) == pytest.approx(0.5 / 6), "as densely as the best ones end"
+    assert overtaken(ends, 0.2, 0.2) == overtaken(ends, 0.2, 0.3) == 0
+    assert overtaken(np.array([0.1, math.inf]), 0.2, 0.1) == 1, "one end says nothing"
+
+
+def test_a_trial_that_settled_counts_with_the_end_foreseen_for_it_and_not_after_its_last_epoch() -> None:
+    """Taken as if it had gained nothing more, it would teach that nobody does, and ever more would settle."""
+    epochs = 20
+    t = np.arange(epochs)
+    falling = [Curve(tuple((a + 1 / (t + 1)).tolist()), full=True) for a in (0.1, 0.2, 0.3, 0.4)]
+    end = 0.2 + 1 / epochs
+    settled = replace(falling[1], costs=falling[1].costs[:5], full=False, settled=True, expected=end)
+    known = Knowledge([*falling, *[settled] * 6], epochs)
+    assert known.seen.tolist() == [epochs] * 4 + [5] * 6
+    assert known.curves[-1, 4:-1] == pytest.approx(falling[1].costs[4])
+    assert known.curves[-1, -1] == pytest.approx(end)
+    alone, both = Forecast(Knowledge(falling, epochs)), Forecast(known)
+    for done in (3, 8):
+        curve = 0.25 + 1 / (t[:done] + 1)
+        assert both.outlook(curve).likely == pytest.approx(alone.outlook(curve).likely, abs=0.02)

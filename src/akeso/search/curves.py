@@ -39,9 +39,9 @@ class Curve:
     ``full`` trials went through all planned epochs, so their last cost is what such a trial comes to. Others
     ended early; their last cost is a pessimistic one. ``guarded`` trials ran while a threshold could have
     stopped them, which matters for calibration: those that would have crossed it are not there to be seen.
-    ``settled`` trials ended early because nothing more was to be gained: they are taken as if they had gone on
-    where they stood, for else a study whose trials settle early would never learn from them. ``expected`` is the
-    cost that a stopped trial was expected to end with when it was given up; NaN where nobody said.
+    ``settled`` trials ended early because nothing more was to be gained: they are taken as if they had come to
+    their expected end, for else a study whose trials settle early would never learn from them. ``expected`` is the
+    cost that a trial was expected to end with when it was given up or settled; NaN where nobody said.
     """
 
     costs: tuple[float, ...]
@@ -61,34 +61,38 @@ class Curve:
 def _carried_on(curve: Curve, epochs: int) -> Curve:
     if not curve.settled or not curve.costs or len(curve.costs) >= epochs:
         return curve
-    rest = (curve.costs[-1],) * (epochs - len(curve.costs))
-    return replace(curve, costs=curve.costs + rest, full=True)
+    last = curve.costs[-1]
+    end = min(curve.expected, last) if math.isfinite(curve.expected) else last
+    rest = (last,) * (epochs - len(curve.costs) - 1)
+    return replace(curve, costs=(*curve.costs, *rest, end), full=True)
 
 
 class Knowledge:
     """The ended trials of one study, as arrays.
 
     ``curves`` holds the full ones, a row each; ``finals`` what every ended trial came to, stopped ones as
-    infinite; ``given_up`` the stopped ones that had reported. ``guarded``, ``settled`` and ``traits`` say it of each
-    row. A trial reported fewer or more often than planned is no model for others and left out.
+    infinite; ``given_up`` the stopped ones that had reported. ``guarded``, ``traits`` and ``seen``, the epochs that it
+    ran, say it of each row. A trial reported fewer or more often than planned is no model for others and left out.
     """
 
-    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "settled", "traits")
+    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "seen", "traits")
 
     def __init__(self, ended: Iterable[Curve], epochs: int) -> None:
         if epochs < 1:
             raise BadInput(f"epochs must be at least 1, but {epochs=}; pass the number of planned reports")
         everything = tuple(ended)
-        whole = [
-            c
-            for c in (_carried_on(curve, epochs) for curve in everything)
-            if c.full and len(c.costs) == epochs and all(map(math.isfinite, c.costs))
+        models = [
+            (_carried_on(curve, epochs), len(curve.costs))
+            for curve in everything
+            if (curve.full or curve.settled) and all(map(math.isfinite, curve.costs))
         ]
+        models = [(curve, ran) for curve, ran in models if curve.full and len(curve.costs) == epochs]
+        whole = [curve for curve, _ in models]
         self.epochs = epochs
         self.ended = len(everything)
         self.curves: Floats = np.array([c.costs for c in whole], np.float64).reshape(len(whole), epochs)
         self.guarded = np.array([c.guarded for c in whole], bool)
-        self.settled = np.array([c.settled for c in whole], bool)
+        self.seen = np.array([ran for _, ran in models], int)
         self.finals: Floats = np.sort([c.final for c in everything])
         self.traits = [c.traits for c in whole]
         self.given_up = [
@@ -150,6 +154,28 @@ def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
     if outside:
         return int(fitting[0]) if len(fitting) else count
     return int(fitting[-1])  # place 0, which no trial takes, carries no risk
+
+
+def overtaken(ends: Floats, cost: float, end: float) -> float:
+    """Which share of the trials with these sorted ``ends`` is overtaken by one that comes from ``cost`` to ``end``.
+
+    Between two ends a part of a trial is overtaken, and beyond the best one as many as end there closely together
+    among the best tenth: in a young study there is hardly ever a whole one on the way, however far it is.
+
+    >>> overtaken(np.array([0.1, 0.2, 0.3, 0.5]), 0.4, 0.2)
+    0.3
+    """
+    known = ends[np.isfinite(ends)]
+    if len(known) < 2:
+        return 1.0
+    best = max(2, math.ceil(len(known) / 10))
+    density = (best - 1) / max(float(known[best - 1] - known[0]), 1e-300)
+
+    def rank(at: float) -> float:
+        beyond = max(float(known[0]) - at, 0.0)
+        return float(np.interp(at, known, np.arange(len(known)))) - beyond * density
+
+    return max(rank(cost) - rank(end), 0.0) / (len(ends) + 1)
 
 
 class Scale:

@@ -83,10 +83,10 @@ class Forecast:
             raise BadInput(f"rate and top must lie between 0 and 1, but {rate=} and {top=}")
         self.trials, self.epochs = len(knowledge.curves), knowledge.epochs
         keep = _spread(self.trials, MOST_TRIALS)
-        curves, guarded, settled = knowledge.curves[keep], knowledge.guarded[keep], knowledge.settled[keep]
+        curves, guarded, seen = knowledge.curves[keep], knowledge.guarded[keep], knowledge.seen[keep]
         self._scale = Scale(curves)
         self._curves = self._scale.compress(curves)
-        by_curves = Regression(self._curves, ~settled)
+        by_curves = Regression(self._curves, seen)
         self._ran = by_curves.ran
         self._freedom = int(np.count_nonzero(self._ran)) - 2  # of the trials that errors are learnt from
         foreseen = [curve for curve in knowledge.given_up if math.isfinite(curve.expected)]

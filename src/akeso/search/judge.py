@@ -9,14 +9,16 @@ import numpy as np
 
 from akeso.diagnosis import Diagnosis
 from akeso.history import Floats
-from akeso.search.curves import Knowledge, jitter, stalled
+from akeso.search.curves import Knowledge, jitter, overtaken, stalled
 from akeso.search.forecast import Forecast, Outlook
 from akeso.search.profiles import SearchProfile
 from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import CONTINUE, Action, Verdict
 
-#: However large a study is, its best trials are not more than these.
-_TEN = 10
+#: However small or large a study is, its best trials are not fewer and not more than these.
+_FEW, _TEN = 3, 10
+#: A trial that stands still is like others when so many of them were like it: one alone may be chance.
+_COMPANY = 2
 #: One of so many trials that stand still is let go on to its end.
 _ONE_IN = 30
 
@@ -123,14 +125,14 @@ class Judge:
     def _may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
         """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
-        Where it stands says nothing yet about where it will end, unless one that ran to its end was like it in its
-        training losses and hyperparameters too; and those of the study that stood there and woke up are seldom among
-        its finished trials. So that the study finds out, one in a few goes on now and then.
+        Where it stands says nothing yet about where it will end, unless some that ran to their end were like it in
+        their training losses and hyperparameters too; and those of the study that stood there and woke up are seldom
+        among its finished trials. So that the study finds out, one in a few goes on now and then.
         """
         if not self.profile.late or forecast.moved(costs):
             return False
         young = len(costs) < self.profile.late * self.knowledge.epochs
-        if young and not forecast.company(costs, traits):
+        if young and forecast.company(costs, traits) < _COMPANY:
             return True
         if self._slept is None:
             self._slept = sum(not forecast.moved(np.array(other.costs)) for other in self.knowledge.given_up)
@@ -141,26 +143,33 @@ class Judge:
     ) -> Verdict:
         """No more gain, by the finished trials and by its own pace: nothing is to be expected but a sliver.
 
-        One that may come among the best of the study goes on as long as it has gained anything of late; one that
-        may come over the edge of the best quarter, until half a sliver is left that hardly overtakes a trial.
+        What a sliver is worth depends on how close together trials end. One that may come among the best of the
+        study goes on as long as it has gained anything of late or may overtake others; one that may come over the
+        edge of the best quarter, as long as half a sliver is left or it may overtake others.
         """
         if self.profile.sliver is None or epoch < 2 or outlook.gain >= self.profile.sliver:
             return CONTINUE
         if self._may_wake(forecast, costs, traits):
             return CONTINUE
-        company = math.ceil(self.profile.contenders * self.knowledge.ended)
-        if outlook.optimistic <= self.knowledge.best(min(max(company, 1), _TEN)):
-            if outlook.moved > 0:
+        cost = float(costs[-1])
+        overtakes = overtaken(forecast.ends, cost, outlook.optimistic) > self._rate / 4
+        contenders = math.ceil(self.profile.contenders * self.knowledge.ended)
+        if outlook.optimistic <= self.knowledge.best(min(max(contenders, _FEW), _TEN)):
+            if overtakes or outlook.moved > 0:
                 return CONTINUE
-        elif self._undecided(forecast, outlook, float(costs[-1])) and (
-            outlook.gain >= self.profile.sliver / 2 or self._overtakes(outlook, float(costs[-1]))
+        elif self._undecided(forecast, outlook, cost) and (
+            overtakes or outlook.gain >= self.profile.sliver / 2
         ):
             return CONTINUE
         text = (
             f"After {epoch + 1} of {self.knowledge.epochs} epochs hardly any more gain is to be expected, by the "
             "finished trials of this study and by its own pace; the trial ends early and keeps its value."
         )
-        shown = {"value": self._value(float(costs[-1])), "gain_at_most": round(outlook.gain, 4)}
+        shown = {
+            "value": self._value(cost),
+            "forecast": self._value(min(outlook.likely, cost)),
+            "gain_at_most": round(outlook.gain, 4),
+        }
         return Verdict("finish", "no-more-gain", "no-more-gain", epoch=epoch, sentence=text, evidence=shown)
 
     def _undecided(self, forecast: Forecast, outlook: Outlook, cost: float) -> bool:
@@ -168,12 +177,6 @@ class Judge:
         return outlook.optimistic <= forecast.goal and cost > self.knowledge.core(
             self.profile.top, self._rate / 4, forecast.ends
         )
-
-    def _overtakes(self, outlook: Outlook, cost: float) -> bool:
-        """Whether the rest of the trial may overtake more ended trials than a quarter of the rate of false stops."""
-        ends = self.knowledge.finals
-        overtaken = int(np.sum((ends >= outlook.optimistic) & (ends < cost)))
-        return overtaken > self._rate / 4 * self.knowledge.ended
 
     def _of_stalling(self, costs: Floats, epoch: int) -> Verdict:
         """No more gain: the trial had risen well above its own noise and then stood still for long.

@@ -111,6 +111,7 @@ class Kinship:
     def _learn(self, t: int) -> _After | None:
         there = np.array([self._comparable(traits, t) for traits in self._traits], bool)
         finished, later = there[: self._finished], there[self._finished :]
+        finished &= self._by_curves.there(t)
         later &= np.array([len(trial.curve) > t for trial in self._given_up], bool)
         if np.count_nonzero(there) < _FEWEST:
             return None

@@ -38,22 +38,29 @@ class _Place:
 class Regression:
     """The gain to come and its error, learnt from ``curves``, a row for each finished trial.
 
-    How far forecasts miss shows in the trials that ``ran`` to their end; of the others it was assumed.
+    How far forecasts miss shows in the trials that ``ran`` to their end; the end of the others was foreseen. These say
+    nothing after the epochs that were ``seen`` of them.
     """
 
-    def __init__(self, curves: Floats, ran: np.ndarray) -> None:
+    def __init__(self, curves: Floats, seen: np.ndarray) -> None:
         self.curves = curves
         self.epochs: int = curves.shape[1]
-        self.ran = ran if np.count_nonzero(ran) >= FEWEST else np.ones(len(curves), bool)
+        enough = np.count_nonzero(seen == self.epochs) >= FEWEST
+        self._seen = seen if enough else np.full(len(curves), self.epochs)
+        self.ran = self._seen == self.epochs
         self._places: list[_Place | None] = [None] * self.epochs
 
     def __call__(self, prefixes: Floats) -> tuple[Floats, Floats]:
         """The gain forecast for each trial that has come so far, and its error."""
         t = prefixes.shape[1] - 1
         place, q = self._place(t), _features(prefixes)
-        weights = _near(q[:, 0], place.x[:, 0], place.spread[0])
+        weights = _near(q[:, 0], place.x[:, 0], place.spread[0]) * self.there(t)
         fitted, leverage = self._fit(q, place.x, place.y, weights, place.spread)
         return fitted, self._error(weights, place.squares, leverage, t)
+
+    def there(self, t: int) -> np.ndarray:
+        """Which of the finished trials were still running in epoch ``t``."""
+        return self._seen > t
 
     def left_out(self, t: int) -> tuple[Floats, Floats]:
         """The gain forecast for each finished trial from the others after epoch ``t``, and its error."""
@@ -70,8 +77,8 @@ class Regression:
         if place is None:
             known = self.curves[:, : t + 1]
             x, y = _features(known), known[:, t] - self.curves[:, -1]
-            spread = np.maximum(np.std(x, axis=0), 1e-9)
-            weights = _near(x[:, 0], x[:, 0], spread[0])
+            spread = np.maximum(np.std(x[self.there(t)], axis=0), 1e-9)
+            weights = _near(x[:, 0], x[:, 0], spread[0]) * self.there(t)
             np.fill_diagonal(weights, 0.0)
             fitted, leverage = self._fit(x, x, y, weights, spread)
             squares = (y - fitted) ** 2

@@ -48,8 +48,8 @@ class Verdict:
         )
 
     def expected(self, maximize: bool) -> float:
-        """The cost that a trial given up for its curve was expected to end with; NaN for all others."""
-        if self.action != "stop" or self.indicator != "forecast":
+        """The cost that a trial ended for its curve was expected to end with; NaN for all others."""
+        if (self.action, self.indicator) not in (("stop", "forecast"), ("finish", "no-more-gain")):
             return math.nan
         value = float(self.evidence.get("forecast", math.nan))
         return -value if maximize else value
