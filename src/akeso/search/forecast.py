@@ -87,7 +87,7 @@ class Forecast:
         self._scale = Scale(curves)
         self._curves = self._scale.compress(curves)
         by_curves = Regression(self._curves, seen)
-        self._ran = by_curves.ran
+        self._ran, self._noise = by_curves.ran, by_curves.noise
         self._freedom = int(np.count_nonzero(self._ran)) - 2  # of the trials that errors are learnt from
         foreseen = [curve for curve in knowledge.given_up if math.isfinite(curve.expected)]
         given_up = [self._given_up(foreseen[i]) for i in _spread(len(foreseen), MOST_TRIALS)]
@@ -153,10 +153,12 @@ class Forecast:
         likely, error = self._ahead(prefix, traits)
         moved = float(prefix[0, (done - 1) // 2]) - now
         low = likely - self._sure * error
+        # An error that nobody saw is no reason to go on: one that ends early keeps its value.
+        hardly = likely - self._sure * max(error - self._noise(done - 1), 0.0)
         lost = now - float(prefix.min())  # what it had already may come back
         gain = max(now - low, moved * math.log2(self.epochs / done), lost)
-        optimistic = self._scale.expand(low)
-        return Outlook(self._scale.expand(likely), optimistic, (likely - self._target) / error, gain, moved)
+        expand = self._scale.expand
+        return Outlook(expand(likely), expand(hardly), (likely - self._target) / error, gain, moved)
 
     def company(self, costs: Floats, traits: Traits) -> int:
         """How many trials that ran to their end were like this one, in its training losses too; 0 where unknown."""

@@ -109,9 +109,9 @@ class Regression:
         total = weights.sum(1)
         effective = total**2 / (weights**2).sum(1)
         variance = weights @ squares / total * (1 + 1 / effective + leverage)
-        return np.asarray(np.sqrt(variance) + self._noise(t))
+        return np.asarray(np.sqrt(variance) + self.noise(t))
 
-    def _noise(self, t: int) -> float:
+    def noise(self, t: int) -> float:
         """An error that is never undercut: a hundredth of the study's spread, less towards the end."""
         return 0.01 * (self.epochs - 1 - t) / max(self.epochs - 1, 1) + 1e-9
 
