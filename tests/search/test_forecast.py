@@ -182,6 +182,10 @@ def test_a_trial_overtakes_parts_of_others_where_ends_are_few() -> None:
     assert overtaken(ends, 0.1, 0.05) == pytest.approx(0.5 / 6), "as densely as the best ones end"
     assert overtaken(ends, 0.2, 0.2) == overtaken(ends, 0.2, 0.3) == 0
     assert overtaken(np.array([0.1, math.inf]), 0.2, 0.1) == 1, "one end says nothing"
+    assert overtaken(np.array([0.0, 0.0, 0.2, 0.4]), 0.0, -0.05) == pytest.approx(0.5 / 5), (
+        "two that are equal"
+    )
+    assert overtaken(np.zeros(4), 0.0, -0.01) == 0, "all reach the same: there is nothing beyond"
 
 
 def test_a_trial_that_settled_counts_with_the_end_foreseen_for_it_and_not_after_its_last_epoch() -> None:

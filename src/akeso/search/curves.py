@@ -159,8 +159,8 @@ def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
 def overtaken(ends: Floats, cost: float, end: float) -> float:
     """Which share of the trials with these sorted ``ends`` is overtaken by one that comes from ``cost`` to ``end``.
 
-    Between two ends a part of a trial is overtaken, and beyond the best one as many as end there closely together
-    among the best tenth: in a young study there is hardly ever a whole one on the way, however far it is.
+    Between two ends a part of a trial is overtaken, and beyond the best one trials are taken to lie as close together
+    as in the best tenth: in a young study there is hardly ever a whole one on the way, however far it is.
 
     >>> overtaken(np.array([0.1, 0.2, 0.3, 0.5]), 0.4, 0.2)
     0.3
@@ -168,12 +168,13 @@ def overtaken(ends: Floats, cost: float, end: float) -> float:
     known = ends[np.isfinite(ends)]
     if len(known) < 2:
         return 1.0
-    best = max(2, math.ceil(len(known) / 10))
-    density = (best - 1) / max(float(known[best - 1] - known[0]), 1e-300)
+    places, ranks = np.unique(known, return_index=True)  # equal ends share the better rank
+    # How densely the best lie: at least up to the first that is worse than the best.
+    last = max(int(np.searchsorted(ranks, math.ceil(len(known) / 10) - 1)), 1)
+    density = float(ranks[last] / (places[last] - places[0])) if last < len(places) else 0.0
 
     def rank(at: float) -> float:
-        beyond = max(float(known[0]) - at, 0.0)
-        return float(np.interp(at, known, np.arange(len(known)))) - beyond * density
+        return float(np.interp(at, places, ranks)) - max(float(places[0]) - at, 0.0) * density
 
     return max(rank(cost) - rank(end), 0.0) / (len(ends) + 1)
 
