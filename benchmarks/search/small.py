@@ -33,13 +33,11 @@ from akeso.search.recorded import StudyRecorder, load
 from akeso.search.simulation import Ended
 from akeso.search.tally import goal_among, is_wrong
 from akeso.search.verdict import CONTINUE, Verdict
-from benchmarks.search.evaluation import Line, Repeat, average
+from benchmarks.search.evaluation import WANTED, Line, Repeat, average
 from benchmarks.search.live import made_pruner, made_sampler, objective
 from benchmarks.search.pool import record_trial
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.tasks import Training
-
-WANTED = {"TSBA": 0.45, "Top10HR": 0.75, "false stops": 0.02}
 
 
 def search(name: str, sampler: str, rule: str, seed: int, trials: int) -> list[Ended]:
@@ -121,14 +119,20 @@ def record(folder: Path, minutes: float, jobs: int, first: int) -> None:
 
 
 def _record(folder: Path, until: float, first: int, step: int) -> None:
+    """One worker: trials ``first``, ``first + step``, ... of every task that are not there yet."""
     torch.set_num_threads(1)
+    recorders = {
+        name: StudyRecorder(
+            folder / name, name=name, maximize=task.maximize, epochs=size.epochs, value_of="best"
+        )
+        for name, (task, size) in SMALL.items()
+    }
+    done = {(name, trial.number) for name in SMALL for trial in load(folder / name).trials}
     number = first
     while time.time() < until:
         for name, (task, size) in SMALL.items():
-            into = StudyRecorder(
-                folder / name, name=name, maximize=task.maximize, epochs=size.epochs, value_of="best"
-            )
-            record_trial(task, number, size, "cpu", into, until + 600, keep=False)
+            if (name, number) not in done:
+                record_trial(task, number, size, "cpu", recorders[name], math.inf, keep=False)
         number += step
 
 
