@@ -27,14 +27,12 @@ from typing import Any
 
 import torch
 
-from akeso.search import memory
 from akeso.search.measures import Result, time_saved, top_hit_ratio
 from akeso.search.recorded import StudyRecorder, load
 from akeso.search.simulation import Ended
 from akeso.search.tally import goal_among, is_wrong
-from akeso.search.verdict import CONTINUE, Verdict
 from benchmarks.search.evaluation import WANTED, Line, Repeat, average
-from benchmarks.search.live import made_pruner, made_sampler, objective
+from benchmarks.search.live import made_pruner, made_sampler, objective, verdict_of
 from benchmarks.search.pool import record_trial
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.tasks import Training
@@ -58,13 +56,9 @@ def search(name: str, sampler: str, rule: str, seed: int, trials: int) -> list[E
     while spent < trials * size.epochs:
         study.optimize(partial(objective, task, rule, size, "cpu"), n_trials=1)
         trial = study.trials[-1]
-        about = trial.user_attrs.get(memory.TRIAL, {})
-        verdict, reports = CONTINUE, len(trial.intermediate_values)
-        if about.get("indicator"):
-            action = "stop" if trial.state.name == "PRUNED" else "finish"
-            verdict = Verdict(action, about["indicator"], epoch=reports - 1)
-            # One that was ended within an epoch is charged for the whole of it.
-            reports += action == "stop" and about["indicator"] != "forecast"
+        verdict, reports = verdict_of(trial), len(trial.intermediate_values)
+        # One that was ended within an epoch is charged for the whole of it.
+        reports += verdict.action == "stop" and verdict.indicator != "forecast"
         spent += reports
         value = trial.value if trial.state.name == "COMPLETE" and trial.value is not None else float("nan")
         would = to_its_end(name, trial.params, trial.number) if verdict else value

@@ -95,7 +95,7 @@ def test_a_bad_trial_lies_further_beyond_than_a_good_one() -> None:
     assert good.optimistic < good.likely
 
 
-def teststudents_quantile_is_close_to_the_tabulated_one() -> None:
+def test_students_quantile_is_close_to_the_tabulated_one() -> None:
     table = {1: 15.8945, 2: 4.8487, 3: 3.4819, 4: 2.9985, 10: 2.3593, 30: 2.1470}
     for freedom, wanted in table.items():
         assert student(0.98, freedom) == pytest.approx(wanted, rel=0.015)
