@@ -11,6 +11,8 @@ import optuna
 import pytest
 
 from akeso.search import load, memory, record
+from akeso.search.curves import Curve, Knowledge
+from akeso.search.forecast import Forecast
 from akeso.search.kin import Kin
 from akeso.search.profiles import AKESO
 from akeso.search.recorded import RecordedStudy, RecordedTrial, of_trials
@@ -84,6 +86,40 @@ def test_what_says_nothing_costs_no_good_trials() -> None:
         study = sleepers_study(120, seed, telling=False)
         wrong, trials = wrong + lost(study, searched(study)), trials + len(study.trials)
     assert wrong <= 0.03 * trials
+
+
+def test_trials_that_stood_still_for_long_are_company_for_one_that_does() -> None:
+    def still(reports: int, *, rise: float = 0.0, stopped: bool = True, kind: str = "dead") -> Curve:
+        costs = np.full(reports, -0.1)
+        costs[-1] -= rise
+        losses = (2.3,) * reports
+        traits = Traits({"kind": kind, "rate": 0.1}, losses)
+        return Curve(
+            tuple(costs), not stopped, stopped, expected=-0.1 if stopped else math.nan, traits=traits
+        )
+
+    ends = np.linspace(0.3, 0.9, 8)
+    well = [
+        Curve(
+            tuple(-end * (1 - 0.8**t) for t in range(1, 11)),
+            True,
+            traits=Traits({"kind": "well", "rate": 0.001 * k}, tuple(2 - end + 0.8**t for t in range(10))),
+        )
+        for k, end in enumerate(ends)
+    ]
+    young, losses = np.full(2, -0.1), (2.3, 2.3)
+
+    def company(*others: Curve) -> int:
+        return Forecast(Knowledge([*well, *others], 10)).company(
+            young, Traits({"kind": "dead", "rate": 0.1}, losses), 4.0
+        )
+
+    assert company() == 0
+    assert company(still(10, stopped=False), still(10, stopped=False)) == 2
+    assert company(still(4), still(7)) == 2
+    assert company(still(3), still(2)) == 0, "too young to say what becomes of them"
+    assert company(still(6, rise=0.4)) == 0, "it had moved"
+    assert company(still(4, kind="other")) == 0, "it was not like this one"
 
 
 def test_a_number_is_placed_by_its_rank_and_anything_else_is_a_choice() -> None:

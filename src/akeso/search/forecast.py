@@ -36,7 +36,7 @@ import numpy as np
 from akeso.errors import BadInput
 from akeso.history import Floats
 from akeso.search.curves import Curve, Knowledge, Scale
-from akeso.search.kinship import GivenUp, Kinship
+from akeso.search.kinship import MOVED, GivenUp, Kinship, moved
 from akeso.search.regression import FEWEST, Regression
 from akeso.search.traits import NOTHING, Traits
 
@@ -46,8 +46,6 @@ MOST_TRIALS = 200
 #: A trial is looked at after each of its epochs. By curves alone these looks are so much alike that they count as one;
 #: what its kin say changes more.
 _LOOKS = 2
-#: What a trial must have gained since its first report to have moved at all, in units of the study's spread.
-_MOVED = 0.1
 #: How sure it must be that an end is not undercut before a trial ends early with its value.
 _SURE = 0.95
 
@@ -160,14 +158,16 @@ class Forecast:
         expand = self._scale.expand
         return Outlook(expand(likely), expand(hardly), (likely - self._target) / error, gain, moved)
 
-    def company(self, costs: Floats, traits: Traits) -> int:
-        """How many trials that ran to their end were like this one, in its training losses too; 0 where unknown."""
-        return self._gains.company(self._compressed(costs), traits)
+    def company(self, costs: Floats, traits: Traits, age: float) -> int:
+        """How many trials were like this one, in its training losses too, and say what becomes of it; 0 where unknown.
+
+        They ran to their end, or stood still for at least ``age`` epochs before they were given up.
+        """
+        return self._gains.company(self._compressed(costs), traits, age)
 
     def moved(self, costs: Floats) -> bool:
         """Whether the trial has come nearer to the best of the study by more than a tenth of its spread."""
-        place = self._compressed(costs)[0]
-        return bool(place[0] - place[-1] > _MOVED)
+        return moved(self._compressed(costs)[0])
 
     def wakes(self, costs: Floats) -> bool:
         """Whether the trial falls as fast as never before, and would come among the best at half of that pace."""
@@ -182,7 +182,7 @@ class Forecast:
     def sleepers(self, epochs: int) -> int:
         """How many trials that ran to their end had not moved after so many epochs."""
         ran = self._curves[self._ran]
-        return int(np.sum(ran[:, 0] - ran[:, min(epochs, self.epochs) - 1] <= _MOVED))
+        return int(np.sum(ran[:, 0] - ran[:, min(epochs, self.epochs) - 1] <= MOVED))
 
     def floor(self, costs: Floats, traits: Traits = NOTHING, *, rate: float) -> float:
         """A cost that the trial undercuts at its end with probability at most ``rate``.

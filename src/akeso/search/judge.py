@@ -125,14 +125,15 @@ class Judge:
     def _may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
         """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
-        Where it stands says nothing yet about where it will end, unless some that ran to their end were like it in
-        their training losses and hyperparameters too; and those of the study that stood there and woke up are seldom
-        among its finished trials. So that the study finds out, one in a few goes on now and then.
+        Where it stands says nothing yet about where it will end, unless some were like it in their training losses
+        and hyperparameters too, and ran to their end or stood still for as long as any trial is left alone; and those
+        of the study that stood there and woke up are seldom among its finished trials. So that the study finds out,
+        one in a few goes on now and then.
         """
         if not self.profile.late or forecast.moved(costs):
             return False
-        young = len(costs) < self.profile.late * self.knowledge.epochs
-        if young and forecast.company(costs, traits) < _COMPANY:
+        grown = self.profile.late * self.knowledge.epochs
+        if len(costs) < grown and forecast.company(costs, traits, grown) < _COMPANY:
             return True
         if self._slept is None:
             self._slept = sum(not forecast.moved(np.array(other.costs)) for other in self.knowledge.given_up)

@@ -79,10 +79,10 @@ class Kin:
         variance = self._scale * np.maximum(1 + self._noise - known, self._noise)
         return alike @ self._weights, np.sqrt(variance) * self._calibrated(alike)
 
-    def company(self, blocks: Sequence[Floats]) -> Floats:
-        """How many of the believed trials are like each of these in everything that is known of them."""
+    def company(self, blocks: Sequence[Floats]) -> np.ndarray:
+        """Which of the known trials are like each of these in everything that is known of them."""
         squares = [squared_distances(there, known) for there, known in zip(blocks, self._blocks, strict=True)]
-        return np.asarray((_alike(squares, _CLOSE)[:, self._believed] > _ALIKE).sum(1))
+        return np.asarray(_alike(squares, _CLOSE) > _ALIKE)
 
 
 def _alike(squares: Sequence[Floats], view: Sequence[float]) -> Floats:

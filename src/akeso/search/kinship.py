@@ -20,6 +20,8 @@ from akeso.search.traits import Hyperparameters, Losses, Traits
 
 #: Fewer trials than this have no kin.
 _FEWEST = 6
+#: What a trial must have gained since its first report to have moved at all, in units of the study's spread.
+MOVED = 0.1
 #: A forecast that missed by more errors than this is no measure for others.
 _MISSED = 4.0
 
@@ -35,11 +37,16 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """What trials say after one epoch, how others are made comparable with them, and which finished ones are there."""
+    """What trials say after one epoch, how others are made comparable with them, and which finished ones are there.
+
+    ``witnessed`` says of each of them how long it was seen what becomes of it: to its end where it ran to it, so many
+    epochs where it stood still until it was given up, otherwise none.
+    """
 
     kin: Kin
     losses: Losses | None
     finished: np.ndarray
+    witnessed: Floats
 
 
 class Kinship:
@@ -86,11 +93,17 @@ class Kinship:
         factor[after.finished] = after.kin.left_out_error[:count]
         return gain + missed * error, factor * error
 
-    def company(self, prefix: Floats, traits: Traits) -> int:
-        """How many trials that ran to their end were like this one, in its training losses too; 0 where unknown."""
+    def company(self, prefix: Floats, traits: Traits, age: float) -> int:
+        """How many trials were like this one, in its training losses too, and say what becomes of it.
+
+        They ran to their end, or stood still for at least ``age`` epochs before they were given up. 0 where unknown.
+        """
         t = prefix.shape[1] - 1
         after = self._learnt(t) if self._with_losses and self._comparable(traits, t) else None
-        return 0 if after is None else int(after.kin.company(self._blocks(prefix, [traits], after.losses))[0])
+        if after is None:
+            return 0
+        alike = after.kin.company(self._blocks(prefix, [traits], after.losses))[0]
+        return int(np.count_nonzero(alike & (after.witnessed >= age)))
 
     def _comparable(self, traits: Traits, t: int) -> bool:
         """Whether as much is known of a trial after epoch ``t`` as of most others."""
@@ -119,6 +132,7 @@ class Kinship:
         gain, error = self._by_curves.left_out(t)
         missed = ((curves[:, t] - curves[:, -1] - gain) / error)[finished]
         prefixes, believed = curves[finished, : t + 1], self._by_curves.ran[finished]
+        witnessed = np.where(believed, np.inf, 0.0)
         others = [trial for trial, known in zip(self._given_up, later, strict=True) if known]
         if others:
             ahead = np.array([trial.curve[: t + 1] for trial in others])
@@ -127,10 +141,18 @@ class Kinship:
             missed = np.append(missed, (ahead[:, -1] - ends - gain) / error)
             prefixes = np.concatenate([prefixes, ahead])
             believed = np.append(believed, np.zeros(len(others), bool))
+            still = [len(trial.curve) * float(not moved(trial.curve)) for trial in others]
+            witnessed = np.append(witnessed, still)
         traits = [self._traits[i] for i in np.flatnonzero(there)]
         losses = Losses(np.array([some.losses[: t + 1] for some in traits])) if self._with_losses else None
         blocks = [self._by_curves.standing(prefixes), self._points[there], _fell(losses, traits, t + 1)]
-        return _After(Kin(blocks, np.clip(missed, -_MISSED, _MISSED), believed), losses, finished)
+        kin = Kin(blocks, np.clip(missed, -_MISSED, _MISSED), believed)
+        return _After(kin, losses, finished, witnessed)
+
+
+def moved(curve: Floats) -> bool:
+    """Whether a trial has come nearer to the best of the study since its first report by more than a sliver."""
+    return bool(curve[0] - curve[-1] > MOVED)
 
 
 def _fell(losses: Losses | None, traits: Sequence[Traits], reports: int) -> Floats:
