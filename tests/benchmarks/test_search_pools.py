@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from akeso.search.recorded import load
+from akeso.search.recorded import RecordedTrial, load, of_trials
 from benchmarks.search import evaluation
+from benchmarks.search.__main__ import main
 from benchmarks.search.pool import unpacked
+from benchmarks.search.space import Number
 from benchmarks.search.tasks import TASKS
 
 POOLS = Path(evaluation.__file__).parent / "pools"
@@ -31,3 +34,27 @@ def test_akeso_saves_time_on_a_recorded_search_and_loses_few_good_trials(task: s
 
 def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert unpacked(tmp_path, tmp_path / "elsewhere") == tmp_path
+
+
+def test_yardsticks_show_what_equal_searches_and_a_rule_that_knows_all_come_to() -> None:
+    draw = np.random.default_rng(0)
+    ends = draw.random(400)
+    trials = [
+        RecordedTrial(i, {"x": float(end)}, tuple(end * np.linspace(0.1, 1, 10)), tuple(range(1, 11)))
+        for i, end in enumerate(ends.tolist())
+    ]
+    study = of_trials(trials, maximize=True, epochs=10)
+    again, knowing = evaluation.evaluate(
+        study, {"x": Number(0, 1)}, samplers={"random": 8}, rules=["again", "knowing"], share=0.1
+    )
+    assert 0.3 < again.hit_ratio.mean < 0.7
+    assert again.more_trials == pytest.approx(1, abs=0.05)
+    assert knowing.hit_ratio.mean > 0.65
+    assert knowing.tsba.mean > max(again.tsba.mean, 0.4)
+    assert 2 < knowing.more_trials < 3  # a quarter of all runs to its end, the rest for a fifth of the time
+
+
+def test_a_rule_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "evaluate", "--rules", "akeso,guessing"])
+    assert "unknown rules ['guessing']; there are again, knowing, nan" in capsys.readouterr().err
