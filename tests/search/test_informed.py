@@ -72,6 +72,30 @@ def test_what_was_given_up_is_not_suggested_again() -> None:
         assert repeats(told) <= 2
 
 
+@pytest.mark.parametrize("objective", [watched, by_hand])
+@pytest.mark.parametrize("mode", ["stop", "shadow"])
+def test_a_study_that_is_resumed_hears_of_those_that_were_stopped_before(objective: Any, mode: Any) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    first = optuna.create_study(study_name="one", storage=storage, pruner=DiagnosisPruner(epochs=EPOCHS))
+    first.optimize(by_hand, n_trials=6)
+    first.add_trial(
+        create_trial(
+            state=TrialState.PRUNED,
+            params={"a": 0.1, "b": 0.1},
+            distributions=dict.fromkeys("ab", optuna.distributions.FloatDistribution(0, 1)),
+            intermediate_values={0: 1.5},
+        )
+    )
+    again = optuna.load_study(
+        study_name="one",
+        storage=storage,
+        sampler=optuna.samplers.GPSampler(seed=1),
+        pruner=DiagnosisPruner(epochs=EPOCHS, on_problem=mode),
+    )
+    again.optimize(objective, n_trials=1)
+    assert isinstance(again.sampler, InformedSampler) == (mode == "stop")
+
+
 def study_of(*trials: Any, direction: str = "minimize") -> optuna.Study:
     study = optuna.create_study(direction=direction)
     for trial in trials:

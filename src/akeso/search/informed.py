@@ -41,7 +41,7 @@ class InformedSampler(BaseSampler):
     Where no end was foreseen, it is the last report, and without any the worst completed value; never worse than that,
     so that a diverged trial does not dwarf the others. In the study itself stopped trials stay PRUNED. Searches for
     several objectives are passed on as they are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a
-    trial of its study.
+    trial of its study, or finds one that was stopped.
 
     >>> import optuna
     >>> study = optuna.create_study(sampler=InformedSampler(optuna.samplers.CmaEsSampler()))

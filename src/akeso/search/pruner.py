@@ -97,6 +97,8 @@ class DiagnosisPruner(BasePruner):
         epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
         maximize = memory.is_maximize(study)[0]
         judge = self.memory_for(self.profile, self.value_of).judges(study, epochs)[0]
+        if self.on_problem != "shadow" and judge.knowledge.given_up:
+            inform(study)  # also of those that another worker stopped
         verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of), Traits(trial.params))
         if verdict.action != "stop":
             return False
