@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown tasks {unknown}; there are {', '.join(known)}")
     strange = [rule for rule in given.rules.split(",") if rule not in RULES]
-    if strange and given.only != "live":
+    if strange:
         parser.error(f"unknown rules {strange}; there are {', '.join(RULES)}")
     minutes = given.minutes if given.minutes is not None else (4.0 if given.quick else 60.0)
     jobs = given.jobs or (2 if given.quick else 14 if given.device.startswith("cuda") else 2)

@@ -36,7 +36,7 @@ import numpy as np
 from akeso.errors import BadInput
 from akeso.history import Floats
 from akeso.search.curves import Curve, Knowledge, Scale
-from akeso.search.kinship import MOVED, GivenUp, Kinship, moved
+from akeso.search.kinship import MOVED, GivenUp, Kinship, has_moved
 from akeso.search.regression import FEWEST, Regression
 from akeso.search.traits import NOTHING, Traits
 
@@ -167,7 +167,7 @@ class Forecast:
 
     def moved(self, costs: Floats) -> bool:
         """Whether the trial has come nearer to the best of the study by more than a tenth of its spread."""
-        return moved(self._compressed(costs)[0])
+        return has_moved(self._compressed(costs)[0])
 
     def wakes(self, costs: Floats) -> bool:
         """Whether the trial falls as fast as never before, and would come among the best at half of that pace."""

@@ -274,9 +274,8 @@ class Health:
         self._judges = self._memory.judges(self._study, self.epochs)
         self._guarded = self._guarded or any(judge.guarding for judge in self._judges)
         if self.mode != "shadow" and any(judge.knowledge.given_up for judge in self._judges):
-            inform(
-                self._study
-            )  # others may have stopped them: another worker, or this one before it was resumed
+            # Others may have stopped them: another worker, or this one before the study was resumed.
+            inform(self._study)
 
     def _costs(self, objective: int, extra: Sequence[float] = ()) -> np.ndarray:
         values = [row[objective] for row in self._reports] + list(extra)

@@ -141,7 +141,7 @@ class Kinship:
             missed = np.append(missed, (ahead[:, -1] - ends - gain) / error)
             prefixes = np.concatenate([prefixes, ahead])
             believed = np.append(believed, np.zeros(len(others), bool))
-            still = [len(trial.curve) * float(not moved(trial.curve)) for trial in others]
+            still = [0 if has_moved(trial.curve) else len(trial.curve) for trial in others]
             witnessed = np.append(witnessed, still)
         traits = [self._traits[i] for i in np.flatnonzero(there)]
         losses = Losses(np.array([some.losses[: t + 1] for some in traits])) if self._with_losses else None
@@ -150,8 +150,8 @@ class Kinship:
         return _After(kin, losses, finished, witnessed)
 
 
-def moved(curve: Floats) -> bool:
-    """Whether a trial has come nearer to the best of the study since its first report by more than a sliver."""
+def has_moved(curve: Floats) -> bool:
+    """Whether a trial, on the scale of its study, has come nearer to the best by more than a tenth of the spread."""
     return bool(curve[0] - curve[-1] > MOVED)
 
 
