@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from akeso.search.recorded import load
+from akeso.search.recorded import RecordedTrial, load
 from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, WANTED, YARDSTICKS, Line, average, evaluate
-from benchmarks.search.pool import pack, record, unpacked
+from benchmarks.search.pool import SUGGESTED, pack, record, unpacked
 from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import Space
@@ -83,6 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--share", type=float, default=SHARE, help="budget: share of the pool the plain search sees"
     )
+    parser.add_argument(
+        "--suggested",
+        action="store_true",
+        help="record what TPE and GP suggest after random trials of the pools",
+    )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
     parser.add_argument("--first", type=int, default=0, help="number of the first trial: others than before")
     parser.add_argument("--pack", type=Path, help="also write one archive per task into this folder")
@@ -128,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             jobs=jobs,
             keep=given.journals,
             first=given.first,
+            known=_drawn(given.pool, tasks) if given.suggested else None,
         )
         if given.pack:
             pack(given.pool[0], tasks, given.pack)
@@ -144,6 +150,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not given.tasks:
             tasks = [task for task in tasks if any((pool / task).is_dir() for pool in pools)]
         return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs)
+
+
+def _drawn(pools: Sequence[Path], tasks: Sequence[str]) -> dict[str, list[RecordedTrial]]:
+    """The random trials that are known of every task."""
+    found: dict[str, list[RecordedTrial]] = {task: [] for task in tasks}
+    with tempfile.TemporaryDirectory() as folder:
+        for pool in (unpacked(given, Path(folder)) for given in pools):
+            for task in tasks:
+                if (pool / task).is_dir():
+                    found[task] += load(pool / task).trials
+    missing = [task for task in tasks if not found[task]]
+    if missing:
+        raise SystemExit(
+            f"--suggested begins with random trials, but there are none of {', '.join(missing)} in "
+            f"{', '.join(map(str, pools))}; give a pool that has them after the one to write to"
+        )
+    return found
 
 
 def judge(
@@ -168,9 +191,11 @@ def judge(
             print(f"{task}: only {len(study.trials)} whole trials are recorded, 20 are needed; skipped")
             continue
         overheads += [t.overhead for t in study.trials]
+        folders = [pool / SUGGESTED / task for pool in pools]
+        suggested = [trial for folder in folders if folder.is_dir() for trial in load(folder).trials]
         lines += evaluate(
             study, SPACES[task], samplers=samplers, rules=rules, workers=workers, share=share, jobs=jobs,
-            say=show,
+            suggested=suggested, say=show,
         )  # fmt: skip
     if not lines:
         print("nothing to compare: record a pool first")

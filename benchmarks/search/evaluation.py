@@ -154,7 +154,7 @@ class Line:
 
 
 def budget_of(study: RecordedStudy, share: float, workers: int) -> float:
-    """The seconds in which the plain search gets through ``share`` of the pool."""
+    """The seconds in which plain random search gets through ``share`` of the pool."""
     return share * sum(t.seconds[-1] for t in study.trials if t.seconds) / workers
 
 
@@ -199,6 +199,7 @@ def compare(method: Simulated, plain: Simulated, study: RecordedStudy, budget: f
 
 def _repeat(
     study: RecordedStudy,
+    drawn: Sequence[int],
     sampler: str,
     space: Space,
     rules: Sequence[str],
@@ -208,10 +209,10 @@ def _repeat(
 ) -> list[Repeat]:
     """One repeat of a sampler: every rule against the search without one."""
     make = SAMPLERS[sampler]
-    plain = simulate(study, NoRule(), make(study, space, seed), workers=workers, budget=budget)
+    plain = simulate(study, NoRule(), make(study, space, seed, drawn), workers=workers, budget=budget)
     found = []
     for rule in rules:
-        chooser = make(study, space, seed + _OTHER if rule == AGAIN else seed)
+        chooser = make(study, space, seed + _OTHER if rule == AGAIN else seed, drawn)
         method = simulate(study, RULES[rule](study.epochs), chooser, workers=workers, budget=HORIZON * budget)
         found.append(compare(method, plain, study, budget))
     return found
@@ -245,15 +246,22 @@ def evaluate(
     workers: int = 1,
     share: float = SHARE,
     jobs: int = 1,
+    suggested: Sequence[RecordedTrial] = (),
     say: Callable[[Line], None] | None = None,
 ) -> list[Line]:
-    """Every sampler with every rule, so many repeats each, against the same sampler without a rule."""
+    """Every sampler with every rule, so many repeats each, against the same sampler without a rule.
+
+    Samplers that learn may also take the trials that such samplers ``suggested`` when they were recorded.
+    """
     study = whole_trials(study)
+    drawn = [trial.number for trial in study.trials]
+    everything = whole_trials(merged([study, replace(study, trials=tuple(suggested))]))
     budget = budget_of(study, share, workers)
     lines = []
     with _mapping(jobs) as mapped:
         for sampler, repeats in samplers.items():
-            one = partial(_repeat, study, sampler, space, rules, workers, budget)
+            trials = study if sampler == "random" else everything
+            one = partial(_repeat, trials, drawn, sampler, space, rules, workers, budget)
             found = list(mapped(one, range(repeats)))
             for rule, repeated in zip(rules, zip(*found, strict=True), strict=True):
                 line = Line(study.name, sampler, rule, repeated)

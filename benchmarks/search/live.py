@@ -28,6 +28,7 @@ from akeso.search import memory
 from akeso.search.measures import Result, time_of_best, time_saved, time_to_reach, top_hit_ratio
 from akeso.search.simulation import Ended
 from akeso.search.verdict import CONTINUE, Action, Verdict
+from benchmarks.search.configurations import made_sampler
 from benchmarks.search.evaluation import HORIZON, WANTED, Line, Repeat, average
 from benchmarks.search.pool import OutOfTime, start_mps
 from benchmarks.search.small_tasks import SMALL
@@ -72,20 +73,6 @@ def made_pruner(rule: str, epochs: int) -> Any:
         "akeso": lambda: DiagnosisPruner(value="best"),
         "bttackler": lambda: DiagnosisPruner(profile="bttackler", value="best"),
     }[rule]()
-
-
-def made_sampler(name: str, seed: int) -> Any:
-    """Optuna's own; workers of one study do not all suggest the same."""
-    import optuna
-
-    made = {
-        "random": lambda: optuna.samplers.RandomSampler(seed=seed),
-        "tpe": lambda: optuna.samplers.TPESampler(seed=seed, constant_liar=True),
-        "gp": lambda: optuna.samplers.GPSampler(seed=seed),
-    }
-    if name not in made:
-        raise SystemExit(f"live searches sample with {', '.join(made)}, but --samplers names {name!r}")
-    return made[name]()
 
 
 def objective(

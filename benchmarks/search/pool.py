@@ -1,6 +1,8 @@
-"""Records a pool of trials: random configurations of a task, each trained to its end, nothing stopped.
+"""Records a pool of trials of a task, each trained to its end, nothing stopped.
 
-Several processes share the device; each draws its own trials, so that a pool can be taken up again and grown.
+Several processes share the device; each makes its own trials, so that a pool can be taken up again and grown. Trials
+with random configurations lie in a folder with the name of their task, those that samplers suggested in one with that
+name within ``suggested``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,14 @@ import numpy as np
 
 from akeso.search.inspection import FRUGALLY
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
-from benchmarks.search.space import draw
+from benchmarks.search.configurations import Drawn, Source, Suggested
 from benchmarks.search.tasks import TASKS, Size, Task, Training
 
 #: Of ten workers so many take each task: transformers are slowest.
 SHARES = {"Cifar10CNN": 0.31, "Cifar10LSTM": 0.13, "Ex96Trans": 0.56}
+
+#: Trials that samplers suggested lie in here.
+SUGGESTED = "suggested"
 
 
 class OutOfTime(Exception):
@@ -33,12 +38,18 @@ class OutOfTime(Exception):
 
 
 def record_trial(
-    task: Task, number: int, size: Size, device: str, recorder: StudyRecorder, deadline: float, keep: bool
+    task: Task,
+    number: int,
+    params: dict[str, Any],
+    size: Size,
+    device: str,
+    recorder: StudyRecorder,
+    deadline: float,
+    keep: bool,
 ) -> RecordedTrial:
     """Train one configuration to its end under a watch and append it to the pool."""
     import akeso
 
-    params = draw(task.space, np.random.default_rng([number, len(task.name)]))
     training = Training(task, params, size, device, seed=number)
     per_epoch = training.per_epoch
     told: list[tuple[int, Any]] = []
@@ -125,6 +136,7 @@ def work(
     until: float,
     grace: float,
     keep: bool,
+    known: Sequence[RecordedTrial] | None,
 ) -> None:
     """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
     import torch
@@ -135,17 +147,27 @@ def work(
     recorder = StudyRecorder(
         Path(folder), name=task_name, maximize=task.maximize, epochs=size.epochs, value_of="best"
     )
-    done = {trial.number for trial in load(folder).trials}
+    before = load(folder).trials
+    done = {trial.number for trial in before}
+    source: Source = Drawn(task.space, task.name)
+    if known is not None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        source = Suggested(task.space, task.maximize, known, index, step, before)
     number, longest = index, 0.0
     while time.time() + 0.5 * longest < until:
         if number not in done:
             begun = time.time()
+            params = source.configuration(number)
             try:
-                record_trial(task, number, size, device, recorder, until + grace, keep)
+                trial = record_trial(task, number, params, size, device, recorder, until + grace, keep)
             except OutOfTime:
                 return
             except Exception as error:
-                recorder.add(RecordedTrial(number, {}, (), (), (), f"{type(error).__name__}: {error}"[:200]))
+                trial = RecordedTrial(number, {}, (), (), (), f"{type(error).__name__}: {error}"[:200])
+                recorder.add(trial)
+            source.ended(trial)
             if device.startswith("cuda"):
                 torch.cuda.empty_cache()  # others on the card may need it
             longest = max(longest, time.time() - begun)
@@ -172,8 +194,14 @@ def record(
     keep: bool,
     first: int = 0,
     grace: float = 30.0,
+    known: Mapping[str, Sequence[RecordedTrial]] | None = None,
 ) -> None:
-    """Fill the pools of several tasks at once for so many minutes, from the trial with this number on."""
+    """Fill the pools of several tasks at once for so many minutes, from the trial with this number on.
+
+    With ``known``, random trials by task, what samplers suggest after these.
+    """
+    if known is not None:
+        out = out / SUGGESTED
     begun = time.time()
     multi_process_service = device.startswith("cuda") and start_mps()
     given = share_out(tasks, jobs)
@@ -183,7 +211,7 @@ def record(
         mates = [i for i, other in enumerate(given) if other == task]
         arguments = (
             task, first + mates.index(place), len(mates), size, device, str(out / task),
-            begun + 60 * minutes, grace, keep,
+            begun + 60 * minutes, grace, keep, None if known is None else known[task],
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))
@@ -246,11 +274,13 @@ def pack(out: Path, tasks: list[str], to: Path, limit: int = 15 << 20) -> None:
     for task in tasks:
         path = to / f"{task}.tar.gz"
         with tarfile.open(path, "w:gz") as archive:
-            for name in ("study.json", "trials.jsonl"):
-                if (out / task / name).exists():
-                    archive.add(out / task / name, f"{task}/{name}")
-            for journal in sorted((out / task / "journals").glob("*")):
-                if path.stat().st_size > limit * 0.9:
-                    break
-                archive.add(journal, f"{task}/journals/{journal.name}")
+            for kind in ("", f"{SUGGESTED}/"):
+                folder = out / f"{kind}{task}"
+                for file in ("study.json", "trials.jsonl"):
+                    if (folder / file).exists():
+                        archive.add(folder / file, f"{kind}{task}/{file}")
+                for journal in sorted((folder / "journals").glob("*")):
+                    if path.stat().st_size > limit * 0.9:
+                        break
+                    archive.add(journal, f"{kind}{task}/journals/{journal.name}")
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", flush=True)

@@ -1,10 +1,12 @@
 """Samplers that choose among the recorded trials of a pool: random, TPE, GP, and SMAC where it is installed.
 
 In a simulated search a sampler cannot ask for any configuration, only for one that was recorded. TPE and the
-Gaussian process therefore rank the trials of the pool that were not taken yet. Stopped trials enter with the value
-they stood at, as a pessimistic estimate of what they would have come to; those that never reported with the worst
-value seen. The Gaussian process and SMAC are shown the end that the rule foresaw, where it says one: for Optuna,
-:class:`akeso.search.InformedSampler` does that.
+Gaussian process therefore rank the trials of the pool that were not taken yet. They begin with trials that were drawn
+at random; then they may also take those that were recorded because such a sampler had suggested them.
+
+Stopped trials enter with the value they stood at, as a pessimistic estimate of what they would have come to; those
+that never reported with the worst value seen. The Gaussian process and SMAC are shown the end that the rule foresaw,
+where it says one: for Optuna, :class:`akeso.search.InformedSampler` does that.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.special import ndtr
 
 from akeso.search.recorded import RecordedStudy
 from akeso.search.simulation import Chooser, Ended, in_order
@@ -25,12 +29,13 @@ from benchmarks.search.space import Choice, Number, Space, places
 Array = NDArray[np.float64]
 STARTUP = 10
 CANDIDATES = 24
+#: The variance of a value that two trials with the same configuration differ by, in units of that of all values.
+NOISE = 0.1
 
 
-def random_order(study: RecordedStudy, space: Space, seed: int) -> Chooser:
+def random_order(study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> Chooser:
     """Trials in random order."""
-    numbers = [trial.number for trial in study.trials]
-    return in_order([int(n) for n in np.random.default_rng(seed).permutation(numbers)])
+    return in_order([int(n) for n in np.random.default_rng(seed).permutation(drawn)])
 
 
 class _Ranked(ABC):
@@ -38,26 +43,26 @@ class _Ranked(ABC):
 
     _informed = True
 
-    def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
-        self._order = [
-            int(n) for n in np.random.default_rng(seed).permutation([t.number for t in study.trials])
-        ]
+    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
+        self._order = [int(n) for n in np.random.default_rng(seed).permutation(drawn)]
+        random = frozenset(self._order)
+        self._order += [trial.number for trial in study.trials if trial.number not in random]
+        self._beginning = len(random)
         self._draw = np.random.default_rng([seed, 1])
         self._space = space
         self._params = {t.number: t.params for t in study.trials}
-        self._points = {t.number: places(space, t.params) for t in study.trials}
+        self._row = {trial.number: row for row, trial in enumerate(study.trials)}
+        self._points = np.stack([places(space, t.params) for t in study.trials])
         self._sign = -1.0 if study.maximize else 1.0
 
     def __call__(self, ended: Sequence[Ended], taken: frozenset[int]) -> int | None:
+        values = np.array([self._cost(e) for e in ended])
+        known = np.isfinite(values)
+        if len(ended) < STARTUP or known.sum() < 4:
+            return next((number for number in self._order[: self._beginning] if number not in taken), None)
         free = [number for number in self._order if number not in taken]
         if not free:
             return None
-        if len(ended) < STARTUP:
-            return free[0]
-        values = np.array([self._cost(e) for e in ended])
-        known = np.isfinite(values)
-        if known.sum() < 4:
-            return free[0]
         values = np.where(known, values, values[known].max())
         stopped = np.array([not math.isfinite(e.value) for e in ended])
         return self._pick(free, [e.number for e in ended], values, stopped)
@@ -67,6 +72,9 @@ class _Ranked(ABC):
             return self._sign * ended.value
         expected = ended.verdict.expected(maximize=self._sign < 0) if self._informed else math.nan
         return expected if math.isfinite(expected) else self._sign * ended.last
+
+    def _rows(self, numbers: Sequence[int]) -> NDArray[np.intp]:
+        return np.array([self._row[number] for number in numbers], np.intp)
 
     @abstractmethod
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
@@ -78,6 +86,20 @@ class Tpe(_Ranked):
 
     _informed = False  # Optuna's sorts stopped trials behind all others by itself
 
+    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
+        super().__init__(study, space, seed, drawn)
+        self._columns = {
+            name: np.array(
+                [
+                    domain.options.index(t.params[name])
+                    if isinstance(domain, Choice)
+                    else domain.place(t.params[name])[0]
+                    for t in study.trials
+                ]
+            )
+            for name, domain in space.items()
+        }
+
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
         # Completed trials come before stopped ones, as with Optuna: a stopped one cannot be the best.
         order = np.lexsort((costs, stopped))
@@ -86,9 +108,9 @@ class Tpe(_Ranked):
         below = [seen[i] for i in good]
         pool = [free[int(i)] for i in self._draw.permutation(len(free))[:CANDIDATES]]
         # Drawing candidates near the good trials is what TPE does; here: the pool's nearest to each good one.
-        at = np.stack([self._points[number] for number in free])
+        at = self._points[self._rows(free)]
         for number in below:
-            distance = np.sum((at - self._points[number]) ** 2, axis=1)
+            distance = np.sum((at - self._points[self._row[number]]) ** 2, axis=1)
             pool += [free[i] for i in np.argsort(distance)[:3]]
         pool = list(dict.fromkeys(pool))
         scores = self._density(pool, below) - self._density(pool, above)
@@ -96,17 +118,14 @@ class Tpe(_Ranked):
 
     def _density(self, at: list[int], around: list[int]) -> Array:
         total = np.zeros(len(at))
+        there, here = self._rows(around), self._rows(at)
+        width = max(0.08, 0.6 * len(around) ** -0.4)
         for name, domain in self._space.items():
+            x, c = self._columns[name][here], self._columns[name][there]
             if isinstance(domain, Choice):
-                counts = {o: 1.0 / len(domain.options) for o in domain.options}
-                for number in around:
-                    counts[self._params[number][name]] += 1.0
-                whole = sum(counts.values())
-                total += np.log([counts[self._params[number][name]] / whole for number in at])
+                counts = 1.0 / len(domain.options) + np.bincount(c, minlength=len(domain.options))
+                total += np.log(counts[x] / counts.sum())
                 continue
-            x = np.array([domain.place(self._params[number][name])[0] for number in at])
-            c = np.array([domain.place(self._params[number][name])[0] for number in around])
-            width = max(0.08, 0.6 * len(around) ** -0.4)
             kernel = np.exp(-0.5 * ((x[:, None] - c[None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
             total += np.log((kernel.sum(1) + 1.0) / (len(around) + 1.0))
         return total
@@ -119,21 +138,55 @@ class Gp(_Ranked):
     _fitted_at = -1
 
     def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
-        x = np.stack([self._points[number] for number in seen])
         # Ranks instead of values: diverged trials must not flatten all others.
         ranks = np.argsort(np.argsort(costs)) / max(1, len(costs) - 1)
         y = (ranks - ranks.mean()) / max(float(ranks.std()), 1e-9)
         if self._fitted_at < 0 or len(seen) >= 1.25 * self._fitted_at:
             self._fitted_at = len(seen)
+            x = self._points[self._rows(seen)]
             self._scale = max((0.5, 1.0, 2.0, 4.0), key=lambda scale: _likelihood(x, y, scale))
-        cholesky, weights = _solve(x, y, self._scale)
-        cross = _matern(np.stack([self._points[n] for n in free]), x, self._scale)
-        mean = cross @ weights
-        spread = np.sqrt(np.maximum(1.0 - np.sum(np.linalg.solve(cholesky, cross.T) ** 2, axis=0), 1e-9))
+            self._process = _Process(self._points, self._scale)
+        self._process.see(self._rows(seen))
+        mean, spread = (moment[self._rows(free)] for moment in self._process.moments(y))
         gap = (float(y[~stopped].min() if np.any(~stopped) else y.min()) - mean) / spread
-        cdf = 0.5 * (1 + np.array([math.erf(g / math.sqrt(2)) for g in gap]))
-        improvement = spread * (gap * cdf + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
+        improvement = spread * (gap * ndtr(gap) + np.exp(-0.5 * gap**2) / math.sqrt(2 * math.pi))
         return free[int(np.argmax(improvement))]
+
+
+class _Process:
+    """What a Gaussian process says of all points of a pool, a seen one after the other.
+
+    ``_across`` is the covariance of the seen points with all, solved for the Cholesky factor of their own: a point
+    more is a row more of both.
+    """
+
+    def __init__(self, points: Array, scale: float) -> None:
+        self._points, self._scale = points, scale
+        self._seen: list[int] = []
+        self._factor = np.zeros((64, 64))
+        self._across = np.zeros((64, len(points)))
+        self._left = np.ones(len(points))
+
+    def see(self, rows: NDArray[np.intp]) -> None:
+        """Take in those of the points that were not seen yet; the others have to be the same as before."""
+        for row in rows[len(self._seen) :]:
+            n = len(self._seen)
+            if n == len(self._factor):
+                self._factor = np.pad(self._factor, ((0, n), (0, n)))
+                self._across = np.pad(self._across, ((0, n), (0, 0)))
+            covariance = _matern(self._points[row][None], self._points, self._scale)[0]
+            solved = self._across[:n, row].copy()
+            last = math.sqrt(1.0 + NOISE - solved @ solved)
+            self._factor[n, :n], self._factor[n, n] = solved, last
+            self._across[n] = (covariance - solved @ self._across[:n]) / last
+            self._left -= self._across[n] ** 2
+            self._seen.append(int(row))
+
+    def moments(self, y: Array) -> tuple[Array, Array]:
+        """Mean and deviation at every point, where the seen ones had these values."""
+        n = len(self._seen)
+        weights = solve_triangular(self._factor[:n, :n], y, lower=True)
+        return weights @ self._across[:n], np.sqrt(np.maximum(self._left, 1e-9))
 
 
 def _matern(a: Array, b: Array, scale: float) -> Array:
@@ -141,20 +194,16 @@ def _matern(a: Array, b: Array, scale: float) -> Array:
     return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
-def _solve(x: Array, y: Array, scale: float) -> tuple[Array, Array]:
-    cholesky = np.linalg.cholesky(_matern(x, x, scale) + 0.1 * np.eye(len(x)))
-    return cholesky, np.linalg.solve(cholesky.T, np.linalg.solve(cholesky, y))
-
-
 def _likelihood(x: Array, y: Array, scale: float) -> float:
-    cholesky, weights = _solve(x, y, scale)
-    return float(-0.5 * y @ weights - np.log(np.diag(cholesky)).sum())
+    cholesky = np.linalg.cholesky(_matern(x, x, scale) + NOISE * np.eye(len(x)))
+    solved = solve_triangular(cholesky, y, lower=True)
+    return float(-0.5 * solved @ solved - np.log(np.diag(cholesky)).sum())
 
 
 class Smac(_Ranked):
     """SMAC's own random forest and expected improvement, over the whole rest of the pool; needs ``smac``."""
 
-    def __init__(self, study: RecordedStudy, space: Space, seed: int) -> None:
+    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
         try:
             from ConfigSpace import Configuration, ConfigurationSpace
             from smac.acquisition.function import EI
@@ -163,7 +212,7 @@ class Smac(_Ranked):
             raise SystemExit(
                 f"the sampler smac needs a package that is not there ({error}); pip install smac"
             ) from None
-        super().__init__(study, space, seed)
+        super().__init__(study, space, seed, drawn)
         domains = ConfigurationSpace(
             {name: _smac_domain(name, domain) for name, domain in space.items()}, seed=seed
         )
@@ -193,7 +242,8 @@ def _smac_domain(name: str, domain: Number | Choice) -> Any:
     return Float(name, (domain.low, domain.high), log=domain.log)
 
 
-SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int], Chooser]] = {
+#: From the trials to choose from, their space, a seed, and the numbers of those that were drawn at random.
+SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int, Sequence[int]], Chooser]] = {
     "random": random_order,
     "tpe": Tpe,
     "gp": Gp,

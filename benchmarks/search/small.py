@@ -31,8 +31,9 @@ from akeso.search.measures import Result, time_saved, top_hit_ratio
 from akeso.search.recorded import StudyRecorder, load
 from akeso.search.simulation import Ended
 from akeso.search.tally import goal_among, is_wrong
+from benchmarks.search.configurations import Drawn, made_sampler
 from benchmarks.search.evaluation import WANTED, Line, Repeat, average
-from benchmarks.search.live import made_pruner, made_sampler, objective, verdict_of
+from benchmarks.search.live import made_pruner, objective, verdict_of
 from benchmarks.search.pool import record_trial
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.tasks import Training
@@ -126,7 +127,8 @@ def _record(folder: Path, until: float, first: int, step: int) -> None:
     while time.time() < until:
         for name, (task, size) in SMALL.items():
             if (name, number) not in done:
-                record_trial(task, number, size, "cpu", recorders[name], math.inf, keep=False)
+                params = Drawn(task.space, name).configuration(number)
+                record_trial(task, number, params, size, "cpu", recorders[name], math.inf, keep=False)
         number += step
 
 

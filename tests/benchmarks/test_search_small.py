@@ -6,15 +6,15 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
 
 from akeso.search.recorded import StudyRecorder, load
+from benchmarks.search.configurations import Drawn
 from benchmarks.search.pool import record_trial, unpacked
 from benchmarks.search.small import search, to_its_end
 from benchmarks.search.small_tasks import SMALL
-from benchmarks.search.space import draw, suggest
+from benchmarks.search.space import suggest
 
 
 def test_a_trial_trained_to_its_end_afterwards_comes_to_what_it_would_have() -> None:
@@ -31,11 +31,12 @@ def test_a_trial_trained_to_its_end_afterwards_comes_to_what_it_would_have() -> 
 def test_a_trial_of_every_small_task_trains_and_is_recorded(name: str, tmp_path: Path) -> None:
     task, size = SMALL[name]
     recorder = StudyRecorder(tmp_path, name=name, maximize=task.maximize, epochs=1, value_of="best")
-    record_trial(task, 3, replace(size, epochs=1), "cpu", recorder, math.inf, keep=False)
+    params = Drawn(task.space, name).configuration(3)
+    record_trial(task, 3, params, replace(size, epochs=1), "cpu", recorder, math.inf, keep=False)
     (trial,) = load(tmp_path).trials
     assert math.isfinite(trial.values[0])
     assert math.isfinite(trial.losses[0])
-    assert trial.params == draw(task.space, np.random.default_rng([3, len(name)]))
+    assert trial.params == params == Drawn(task.space, name).configuration(3)
 
 
 def test_the_pool_that_is_kept_holds_trials_of_every_small_task(tmp_path: Path) -> None:
