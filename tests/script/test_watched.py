@@ -56,7 +56,7 @@ def test_a_healthy_training_is_left_alone_and_recorded(tmp_path: Path) -> None:
     assert metric.steps.tolist() == [19, 39, 59, 79, 99]
     assert reading.history.facts["metric_higher_is_better"] is False
     assert len(reading.history.series("loss")) == 100
-    report = akeso(tmp_path, "report", "here", "--json", "again.json", "--html", "page.html")
+    report = akeso_at_once(tmp_path, "report", "here", "--json", "again.json", "--html", "page.html")
     assert report.returncode == 0
     again = json.loads((tmp_path / "again.json").read_text())
     assert again.pop("overhead") == pytest.approx(document.pop("overhead"), abs=0.001)
