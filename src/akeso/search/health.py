@@ -198,11 +198,12 @@ class Health:
 
     # ---- reports -----------------------------------------------------------------------------------------
 
-    def report(self, value: Any, step: int | None = None) -> None:
+    def report(self, value: Any, step: int | None = None, *, loss: float = math.nan) -> None:
         """Report the value after an epoch; leaves the ``with`` block when the trial is to end.
 
-        ``step`` counts from 0 and is the one after the last when left out. Of two reports with the same
-        step the first counts, as with Optuna. With several objectives ``value`` is a list. A value that is not
+        ``step`` counts from 0 and is the one after the last when left out. ``loss`` is the mean training loss since
+        the last report, for a trial without a model to watch. Of two reports with the same step the first counts, as
+        with Optuna. With several objectives ``value`` is a list. A value that is not
         finite is never handed on: the trial is stopped, or, when it stood among the best, ends with the value
         it had.
         """
@@ -228,7 +229,8 @@ class Health:
         # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
         if len(self._steps) % max(1, self.epochs // 10) == 0:
             self._refresh()
-        loss = self._inspection.epoch_ended()
+        seen = self._inspection.epoch_ended()
+        loss = loss if math.isnan(seen) else seen
         if finite:
             self._losses.append(loss)
         if self._recording is not None:

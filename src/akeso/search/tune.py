@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
-from akeso.search._optional import require
+from akeso.extras import require
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
 from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
