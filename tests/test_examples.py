@@ -36,7 +36,6 @@ _USUAL = (
     "healthy_idle_units",
     "healthy_policy_gradient",
     "healthy_raw_units",
-    "sick_double_softmax",
     "sick_head_not_trained",
     "sick_silent_broadcast",
 )
