@@ -44,17 +44,20 @@ def test_yardsticks_show_what_equal_searches_and_a_rule_that_knows_all_come_to()
         for i, end in enumerate(ends.tolist())
     ]
     study = of_trials(trials, maximize=True, epochs=10)
-    again, knowing = evaluation.evaluate(
-        study, {"x": Number(0, 1)}, samplers={"random": 8}, rules=["again", "knowing"], share=0.1
+    again, knowing, thrice = evaluation.evaluate(
+        study, {"x": Number(0, 1)}, samplers={"random": 8}, rules=["again", "knowing", "thrice"], share=0.1
     )
     assert 0.3 < again.hit_ratio.mean < 0.7
     assert again.more_trials == pytest.approx(1, abs=0.05)
     assert knowing.hit_ratio.mean > 0.65
     assert knowing.tsba.mean > max(again.tsba.mean, 0.4)
+    assert thrice.more_trials == pytest.approx(3, abs=0.05)
+    assert 0.6 < thrice.hit_ratio.mean < 0.85
+    assert thrice.tsba.mean > again.tsba.mean + 0.2
     assert 2 < knowing.more_trials < 3  # a quarter of all runs to its end, the rest for a fifth of the time
 
 
 def test_a_rule_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "evaluate", "--rules", "akeso,guessing"])
-    assert "unknown rules ['guessing']; there are again, knowing, nan" in capsys.readouterr().err
+    assert "unknown rules ['guessing']; there are again, knowing, thrice, nan" in capsys.readouterr().err
