@@ -220,6 +220,23 @@ def test_tensors_and_numpy_scalars_of_one_element_are_numbers() -> None:
     assert list(made.trials[0].intermediate_values.values()) == [0.5, 0.25, 0.125]
 
 
+def test_a_loss_can_be_reported_where_no_model_is_watched_and_has_to_be_a_number() -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=3) as health:
+            with pytest.raises(BadInput, match=r"the loss of health\.report takes a number, but got 'low'"):
+                health.report(0.5, loss="low")  # type: ignore[arg-type]
+            health.report(0.5, loss=2.0)
+            health.report(0.4)
+            health.report(0.3, loss=torch.tensor(0.5))  # type: ignore[arg-type]
+        return health.value
+
+    made.optimize(run, n_trials=1)
+    assert made.trials[0].intermediate_values == {0: 0.5, 1: 0.4, 2: 0.3}
+    assert made.trials[0].user_attrs["akeso:trial"]["losses"] == [2.0, None, 0.5]
+
+
 def test_of_two_reports_with_the_same_step_the_first_counts() -> None:
     made = study()
 

@@ -55,7 +55,7 @@ class HealthCallback(Callback):
         self._logged = tuple(sorted(logs))
         if self._monitor in logs:
             self._reported = True
-            self._health.report(logs[self._monitor], loss=float(logs.get("loss", math.nan)))
+            self._health.report(logs[self._monitor], loss=logs.get("loss", math.nan))
         elif not self._monitor.startswith("val_") or any(name.startswith("val_") for name in logs):
             raise self._missing()
 

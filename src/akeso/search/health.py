@@ -23,7 +23,7 @@ from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.traits import NOTHING, Traits
-from akeso.search.values import all_finite, as_numbers
+from akeso.search.values import all_finite, as_number, as_numbers
 from akeso.search.verdict import Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
@@ -215,6 +215,7 @@ class Health:
             self._known.clear()
             self._inspection.start_afresh()
         row = as_numbers(value, len(self._maximize))
+        given = as_number(loss, "the loss of health.report")
         at = max(self._steps, default=-1) + 1 if step is None else step
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
             raise BadInput(f"the step of a report is a whole number of at least 0, but {step=}")
@@ -230,7 +231,7 @@ class Health:
         if len(self._steps) % max(1, self.epochs // 10) == 0:
             self._refresh()
         seen = self._inspection.epoch_ended()
-        loss = loss if math.isnan(seen) else seen
+        loss = given if math.isnan(seen) else seen
         if finite:
             self._losses.append(loss)
         if self._recording is not None:
