@@ -83,6 +83,17 @@ def test_only_and_never_bind_and_a_dry_run_trains_nothing_else() -> None:
     assert not any("substitute" in note for note in dry.notes)
 
 
+def test_a_budget_for_one_whole_training_is_spent_on_the_first_cure() -> None:
+    tight = akeso.treat(sick(), budget=1.0)
+    assert tight.status == "repaired"
+    assert tight.after is not None
+    assert tight.after > 0.8
+    assert tight.cost.steps <= 2.0
+    less = akeso.treat(sick(), budget=0.5)
+    assert less.status == "failed"
+    assert any("a budget of 0.5 leaves less than that; give 1 or more" in note for note in less.notes)
+
+
 @pytest.mark.parametrize("plan", ["autotrainer", "reseed", "random"])
 def test_other_plans_keep_to_the_budget(plan: str) -> None:
     other = akeso.treat(sick(epochs=10), plan=plan, budget=1.5)

@@ -54,6 +54,10 @@ RATES = ("learning-rate-too-low", "learning-rate-too-high")
 SLOW = 0.25
 #: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
 LITTLE = 0.1
+_TOO_LITTLE = (
+    "not every cure was tried: a cure takes one whole training, and a budget of {budget:g} leaves less than that; "
+    "give 1 or more"
+)
 
 
 class AkesoPlan(Plan):
@@ -112,7 +116,11 @@ class AkesoPlan(Plan):
         done: list[Prescription] = []  # what was really changed
         since = 0  # candidates seen since the first that works
         for position, option in enumerate(options):
-            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + _reserve(ledger, rung):
+            # The first is tried where there is room for nothing but itself.
+            kept = _reserve(ledger, rung) if tried else _rest(ledger, rung)
+            if len(tried) >= MOST_CANDIDATES or ledger.room < rung + kept:
+                if not tried:
+                    ledger.notes.append(_TOO_LITTLE.format(budget=ledger.wishes.budget))
                 break
             if not _new(ledger, option.prescription):
                 continue
