@@ -4,12 +4,13 @@
     python -m benchmarks.search --device cuda --minutes 8 --jobs 14       record on a card; compare afterwards
     python -m benchmarks.search --only overhead                           what watching adds to a trial, measured
     python -m benchmarks.search --only evaluate --pool FOLDER [FOLDER]    compare on pools that are there
+    python -m benchmarks.search --only record --suggested --pool NEW OLD  what TPE and GP suggest after random trials
     python -m benchmarks.search --only live --rules akeso --pool FOLDER   search for real; goes on where it stopped
     python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1
 
 The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: ``card`` with
-``--size card --stepped 8``, ``swift`` with a third of the data (``--size swift``). ``small`` holds six other tasks
-(``python -m benchmarks.search.small --record``).
+``--size card --stepped 8``, ``swift``, ``swift-more`` and ``swift-suggested`` with a third of the data (``--size
+swift``). ``small`` holds six other tasks (``python -m benchmarks.search.small --record``).
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
 the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real.

@@ -8,7 +8,7 @@ nobody ends fills the pool there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class Suggested:
     known: Sequence[RecordedTrial]
     first: int
     step: int
-    done: Iterable[RecordedTrial] = ()
+    done: Sequence[RecordedTrial] = ()
     _part: int = field(default=-1, init=False)
     _study: Any = field(default=None, init=False)
     _asked: Any = field(default=None, init=False)

@@ -26,6 +26,15 @@ def test_one_output_unit_and_rare_positives_collapse_into_imbalance():
     assert first(sketch) == "class-imbalance"
 
 
+def test_a_model_that_answers_with_another_class_than_the_frequent_one_is_not_drowned_by_it() -> None:
+    run = {"target_top_share": 1.0, "prediction_top_share": 1.0}
+    facts = {"classes": 2, "task": "binary"}
+    diverging = Sketch(loss=falling(0.7, 300.0), baseline=0.7, accuracy=flat(0.0), facts=facts, run=run)
+    found = {d.problem for d in examine(diverging.history()).diagnoses}
+    assert found
+    assert "class-imbalance" not in found
+
+
 def test_a_penalty_added_to_the_loss_does_not_raise_the_constant_prediction():
     sketch = Sketch(run={"baseline_loss": lambda s: 2.3 * (1 + 10 * np.exp(-8 * s))})
     assert standing(sketch.history()).baseline == pytest.approx(2.3, rel=0.05)

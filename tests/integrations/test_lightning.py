@@ -95,9 +95,6 @@ def test_what_cannot_work_is_refused(shown: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"takes what akeso\.search\.watch gives, but got Trial"):
         HealthCallback(trial, "val_loss")  # type: ignore[arg-type]
     callback = HealthCallback(akeso.search.watch(trial, epochs=2), "val_loss")
-
-    class Several:
-        world_size = 2
-
+    several = shown["pl"].Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False)
     with pytest.raises(BadInput, match="trained by one process, but this trainer has 2"):
-        callback.on_fit_start(Several(), None)
+        callback.on_fit_start(several, None)

@@ -91,7 +91,7 @@ def test_a_budget_for_one_whole_training_is_spent_on_the_first_cure() -> None:
     assert tight.cost.steps <= 2.0
     less = akeso.treat(sick(), budget=0.5)
     assert less.status == "failed"
-    assert any("a budget of 0.5 leaves less than that; give 1 or more" in note for note in less.notes)
+    assert any("a budget of 0.5 leaves less than that; give more" in note for note in less.notes)
 
 
 @pytest.mark.parametrize("plan", ["autotrainer", "reseed", "random"])

@@ -261,6 +261,8 @@ class ClassImbalance(Detector):
         harmed = stand.suffers(self.remaining) or correct < top - self.shortfall
         if not top >= self.top_share or not recent >= self.collapsed or not harmed:
             return
+        if curves.mean(curves.tail(history.series("accuracy").finite().values, 0.3, 5)) < 0.5:
+            return  # it answers with one class, but with another one
         step = curves.first_step_where(said, np.asarray(said.values >= self.collapsed - 0.05, float))
         yield Symptom(
             self.name,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
+from akeso.integrations._checks import a_watch
 from akeso.search.health import Health
 
 if TYPE_CHECKING:
@@ -40,12 +41,7 @@ class HealthCallback(Callback):
 
     def __init__(self, health: Health, monitor: str = "val_loss") -> None:
         super().__init__()
-        if not isinstance(health, Health):
-            raise BadInput(
-                f"HealthCallback takes what akeso.search.watch gives, but got {type(health).__name__}; write "
-                "with akeso.search.watch(trial, epochs=...) as health around model.fit"
-            )
-        self._health, self._monitor = health, monitor
+        self._health, self._monitor = a_watch(health, "model.fit"), monitor
         self._reported = False
         self._logged: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
+from akeso.integrations._checks import a_watch
 from akeso.search.health import Health
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ class HealthCallback(Callback):
     """
 
     def __init__(self, health: Health, monitor: str) -> None:
-        if not isinstance(health, Health):
-            raise BadInput(
-                f"HealthCallback takes what akeso.search.watch gives, but got {type(health).__name__}; write "
-                "with akeso.search.watch(trial, module, epochs=...) as health around trainer.fit"
-            )
-        self._health, self._monitor = health, monitor
+        self._health, self._monitor = a_watch(health, "trainer.fit"), monitor
         self._validated = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:

@@ -56,7 +56,7 @@ SLOW = 0.25
 LITTLE = 0.1
 _TOO_LITTLE = (
     "not every cure was tried: a cure takes one whole training, and a budget of {budget:g} leaves less than that; "
-    "give 1 or more"
+    "give more"
 )
 
 
