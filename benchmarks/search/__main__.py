@@ -31,7 +31,7 @@ import numpy as np
 from akeso.search.recorded import RecordedTrial, load
 from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, WANTED, YARDSTICKS, Line, average, evaluate
-from benchmarks.search.pool import SUGGESTED, pack, record, unpacked
+from benchmarks.search.pool import EACH, SUGGESTED, pack, record, unpacked
 from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import Space
@@ -79,7 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=None, help="repeats of the random sampler")
     parser.add_argument("--workers", type=int, default=1, help="simulated workers")
     parser.add_argument(
-        "--trials", type=int, default=30, help="trials of a plain live search: the time of all"
+        "--trials",
+        type=int,
+        default=None,
+        help=f"trials of a plain live search: the time of all (30); or of one that is recorded ({EACH})",
     )
     parser.add_argument(
         "--share", type=float, default=SHARE, help="budget: share of the pool the plain search sees"
@@ -113,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_live(
             dict.fromkeys(tasks, size), given.pool[0], given.device, minutes=minutes, jobs=jobs,
             samplers=given.samplers.split(","), rules=given.rules.split(","), repeats=given.repeats or 4,
-            trials=given.trials,
+            trials=given.trials or 30,
         )  # fmt: skip
     if given.only in (None, "overhead"):
         # A quarter of the time that recording takes: a ratio needs fewer trials.
@@ -135,6 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             keep=given.journals,
             first=given.first,
             known=_drawn(given.pool, tasks) if given.suggested else None,
+            each=given.trials or EACH,
         )
         if given.pack:
             pack(given.pool[0], tasks, given.pack)

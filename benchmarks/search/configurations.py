@@ -17,11 +17,9 @@ import numpy as np
 from akeso.search.recorded import RecordedTrial
 from benchmarks.search.space import Space, distributions, draw
 
-#: The samplers that learn, in turns; a search begins with so many random trials that are known already, and makes
-#: so many of its own.
+#: The samplers that learn, in turns; a search begins with so many random trials that are known already.
 LEARNING = ("tpe", "gp")
 BEGINNING = 40
-EACH = 60
 
 
 def made_sampler(name: str, seed: int) -> Any:
@@ -64,7 +62,7 @@ class Drawn:
 class Suggested:
     """What a worker that trains ``first``, ``first + step``, ... is suggested in one search after the other.
 
-    ``known`` are random trials, ``done`` those that this recording has made before.
+    ``known`` are random trials, ``done`` those that this recording has made before; each search makes ``each`` more.
     """
 
     space: Space
@@ -72,6 +70,7 @@ class Suggested:
     known: Sequence[RecordedTrial]
     first: int
     step: int
+    each: int
     done: Sequence[RecordedTrial] = ()
     _part: int = field(default=-1, init=False)
     _study: Any = field(default=None, init=False)
@@ -92,7 +91,7 @@ class Suggested:
         self._study.tell(self._asked, value, state=failed if value is None else None)
 
     def _part_of(self, number: int) -> int:
-        return (number - self.first) // self.step // EACH
+        return (number - self.first) // self.step // self.each
 
     def _begin(self, part: int) -> None:
         import optuna

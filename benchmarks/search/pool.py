@@ -29,6 +29,9 @@ from benchmarks.search.tasks import TASKS, Size, Task, Training
 #: Of ten workers so many take each task: transformers are slowest.
 SHARES = {"Cifar10CNN": 0.31, "Cifar10LSTM": 0.13, "Ex96Trans": 0.56}
 
+#: So many trials a search suggests after the random ones that it begins with.
+EACH = 60
+
 #: Trials that samplers suggested lie in here.
 SUGGESTED = "suggested"
 
@@ -137,6 +140,7 @@ def work(
     grace: float,
     keep: bool,
     known: Sequence[RecordedTrial] | None,
+    each: int,
 ) -> None:
     """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
     import torch
@@ -154,7 +158,7 @@ def work(
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        source = Suggested(task.space, task.maximize, known, index, step, before)
+        source = Suggested(task.space, task.maximize, known, index, step, each, before)
     number, longest = index, 0.0
     while time.time() + 0.5 * longest < until:
         if number not in done:
@@ -195,10 +199,11 @@ def record(
     first: int = 0,
     grace: float = 30.0,
     known: Mapping[str, Sequence[RecordedTrial]] | None = None,
+    each: int = EACH,
 ) -> None:
     """Fill the pools of several tasks at once for so many minutes, from the trial with this number on.
 
-    With ``known``, random trials by task, what samplers suggest after these.
+    With ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more.
     """
     if known is not None:
         out = out / SUGGESTED
@@ -211,7 +216,7 @@ def record(
         mates = [i for i, other in enumerate(given) if other == task]
         arguments = (
             task, first + mates.index(place), len(mates), size, device, str(out / task),
-            begun + 60 * minutes, grace, keep, None if known is None else known[task],
+            begun + 60 * minutes, grace, keep, None if known is None else known[task], each,
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))

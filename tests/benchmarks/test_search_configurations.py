@@ -14,11 +14,13 @@ from akeso.search.rules import NoRule
 from akeso.search.simulation import simulate
 from benchmarks.search import __main__ as program
 from benchmarks.search import configurations, evaluation
-from benchmarks.search.configurations import EACH, Suggested
+from benchmarks.search.configurations import Suggested
 from benchmarks.search.pool import SUGGESTED
 from benchmarks.search.samplers import SAMPLERS, _matern, _Process
 from benchmarks.search.space import Choice, Number, Space, places
 
+#: Trials of a search.
+EACH = 60
 SPACE: Space = {"x": Number(0, 1), "y": Number(1e-3, 1.0, log=True), "kind": Choice(("a", "b", "c"))}
 
 
@@ -37,7 +39,7 @@ def drawn(numbers: Iterable[int]) -> list[RecordedTrial]:
 @pytest.mark.parametrize("first", [0, 1], ids=["tpe", "gp"])
 def test_samplers_suggest_better_configurations_than_random_ones(first: int) -> None:
     known = drawn(range(1000, 1060))
-    source = Suggested(SPACE, True, known, first, 2)
+    source = Suggested(SPACE, True, known, first, 2, EACH)
     found = []
     for number in range(first, first + 16, 2):
         found.append(trained(number, source.configuration(number)))
@@ -49,7 +51,7 @@ def test_samplers_suggest_better_configurations_than_random_ones(first: int) -> 
 def test_a_recording_goes_on_with_its_search_and_begins_another_when_that_is_over() -> None:
     known = drawn(range(1000, 1060))
     mine, others = drawn([4, 6]), drawn([5])  # another worker of two has the odd ones
-    source = Suggested(SPACE, True, known, 4, 2, [*mine, *others])
+    source = Suggested(SPACE, True, known, 4, 2, EACH, [*mine, *others])
     source.configuration(8)
     values = [trial.value for trial in source._study.trials if trial.value is not None]
     assert len(values) == configurations.BEGINNING + 2
