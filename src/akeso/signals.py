@@ -76,12 +76,18 @@ _ALL: Final = (
         "run",
         "how far the probabilities behind given log-probabilities are from summing to one over the classes",
     ),
-    Signal("prediction_top_share", "run", "share of the class predicted most often in the batch"),
+    Signal(
+        "prediction_top_share",
+        "run",
+        "share of the class predicted most often in the batch, or in a few small ones",
+    ),
     Signal("target_min", "run", "smallest target"),
     Signal("target_max", "run", "largest target"),
     Signal("target_mean", "run", "mean target"),
     Signal("target_std", "run", "standard deviation of the targets"),
-    Signal("target_top_share", "run", "share of the most frequent class in the batch"),
+    Signal(
+        "target_top_share", "run", "share of the most frequent class in the batch, or in a few small ones"
+    ),
     Signal("target_classes", "run", "number of different target classes in the batch"),
     Signal("target_ignored", "run", "share of the targets of one class that the loss is told to leave out"),
     Signal("target_nonfinite", "run", "share of targets that are NaN or infinite"),

@@ -112,3 +112,17 @@ def test_training_and_validation_loss_are_given_on_one_scale() -> None:
     run.add(99, "val_loss", "", 0.25)
     run.facts["val_scale"] = 4.0  # the training adds up what validation averages
     assert run_document(run, examine(run), 0.0)["metrics"]["val_loss"] == 1.0
+
+
+def test_an_accuracy_of_a_few_single_samples_is_no_figure() -> None:
+    run = History()
+    run.facts["target_shape"] = [1]
+    for step in range(100):
+        run.add(step, "loss", "", 1.0)
+        if step % 10 == 9:
+            run.add(step, "accuracy", "", 0.0)
+    assert "train_accuracy" not in run_document(run, Examination((), ()), 0.0)["metrics"]
+    for step in range(100, 1000):
+        run.add(step, "loss", "", 1.0)
+        run.add(step, "accuracy", "", float(step % 2))
+    assert run_document(run, Examination((), ()), 0.0)["metrics"]["train_accuracy"] == 0.5

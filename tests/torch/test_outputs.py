@@ -58,3 +58,20 @@ def test_weights_that_are_all_the_same_deviate_by_nothing() -> None:
         nn.init.constant_(parameter, 0.05)
     watch = _watched(model, F.mse_loss, torch.randn(32, 1))
     assert {parameter.init_std for parameter in watch.history.parameters} == {0.0}
+
+
+def test_samples_one_by_one_are_no_batches_of_one_class() -> None:
+    torch.manual_seed(0)
+    centres, labels = torch.randn(4, 6), torch.arange(400) % 4
+    samples = centres[labels] + 0.3 * torch.randn(400, 6)
+    model = nn.Linear(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+    with akeso.watch(model, optimizer, budget=0.9) as watch:
+        for at in torch.randperm(400):
+            optimizer.zero_grad()
+            F.cross_entropy(model(samples[at : at + 1]), labels[at : at + 1]).backward()
+            optimizer.step()
+    for signal in ("target_top_share", "prediction_top_share"):
+        shares = watch.history.series(signal).values
+        assert len(shares)
+        assert max(shares[-5:]) < 0.8

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from akeso.detectors.standing import validation_scale
-from akeso.history import History
+from akeso.history import History, Series
 
 if TYPE_CHECKING:
     from akeso.examination import Examination
@@ -21,6 +21,8 @@ SCHEMA: Final = 1
 _LAST: Final = 50
 #: Share of the run after which a training reading counts as one of its end.
 _RECENT: Final = 0.75
+#: Samples without which there is no accuracy to speak of, and with which there is one.
+_SAMPLES: Final = (20, 100)
 #: Where a metric is taken from, in order: signals, then what the script printed.
 _METRICS: Final = {
     "train_loss": ("loss", "train_loss"),
@@ -78,8 +80,22 @@ def _last(history: History, signal: str) -> float | None:
     if series.steps[-1] + 1 < _RECENT * history.steps:
         return None  # sampled long ago: no figure that the run ended with
     count = max(1, min(_LAST, len(series) // 10))
+    if signal == "accuracy":
+        count = _enough(history, series, count)
+        if not count:
+            return None
     with np.errstate(invalid="ignore", over="ignore"):
         return float(np.mean(series.values[-count:]))
+
+
+def _enough(history: History, series: Series, count: int) -> int:
+    """How many readings of the accuracy make a figure; 0 where those of the end hold too few samples for one."""
+    shape = history.facts.get("target_shape")
+    each = math.prod(shape) if isinstance(shape, Sequence) else math.inf
+    recent = int(np.sum(series.steps + 1 >= _RECENT * history.steps))
+    if count * each < _SAMPLES[1]:
+        count = max(count, min(recent, _LAST))
+    return count if count * each >= _SAMPLES[0] else 0
 
 
 def _last_printed(history: History, label: str) -> float | None:

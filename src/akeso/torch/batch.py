@@ -13,7 +13,16 @@ from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
-from akeso.torch.task import TargetAccount, batch_items, facts_of, histogram_size, power_of, terms_of
+from akeso.torch.task import (
+    FEW,
+    LatestCounts,
+    TargetAccount,
+    batch_items,
+    facts_of,
+    histogram_size,
+    power_of,
+    terms_of,
+)
 from akeso.torch.ways import farthest_weight
 
 Items = list[tuple[Tag, torch.Tensor]]
@@ -29,6 +38,7 @@ class BatchReader:
     def __init__(self, record: Record, names: Names) -> None:
         self._record, self._names = record, names
         self._targets = TargetAccount()
+        self._answers, self._labels = LatestCounts(), LatestCounts()
         self._looks = self._measured = 0
         self._looks_said: set[str] = set()
         self.target_kind = ""
@@ -183,6 +193,10 @@ class BatchReader:
             out["accuracy"] = plain["right"] / plain["total"]
         if "predicted_most" in plain:
             out["prediction_top_share"] = plain["predicted_most"]
+        elif "predicted_counts" in plain:
+            together = self._answers.top_share(plain["predicted_counts"])
+            if together is not None:
+                out["prediction_top_share"] = together
         counts = plain.get("target_counts")
         if counts is not None and 0 <= self._ignored < len(counts) and sum(counts):
             out["target_ignored"] = counts[self._ignored] / sum(counts)
@@ -190,7 +204,9 @@ class BatchReader:
                 0.0 if label == self._ignored else count for label, count in enumerate(counts)
             ]
         if counts is not None and sum(counts):
-            out["target_top_share"] = max(counts) / sum(counts)
+            share = self._labels.top_share(counts) if sum(counts) < FEW else max(counts) / sum(counts)
+            if share is not None:
+                out["target_top_share"] = share
             out["target_classes"] = float(sum(count > 0 for count in counts))
         if "_rows" in known:
             self._targets.add(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ _HISTOGRAM = 1024
 _COUNTED = 4096
 #: Entries of a prediction that are looked at.
 _ENTRIES = 1 << 21
+#: A share of fewer answers than these says nothing by itself; as many of the last are taken together.
+FEW, _TOGETHER = 8, 32
 _PROBABILITY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 _CLASS_LOSSES = ("cross_entropy", "nll_loss", "multi_margin_loss")
 _SIGNED_LOSSES = ("soft_margin_loss", "multilabel_soft_margin_loss")
@@ -230,7 +233,10 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
         length = 2 if predicted.dtype == torch.bool else histogram or int(call.prediction.shape[1])
         if 2 <= length <= _HISTOGRAM and predicted.numel():
             counts = _counts(predicted.to(torch.int64), length)
-            items.append(("predicted_most", counts.max() / counts.sum()))
+            if predicted.numel() < FEW:
+                items.append(("predicted_counts", counts))
+            else:
+                items.append(("predicted_most", counts.max() / counts.sum()))
     return items
 
 
@@ -260,6 +266,30 @@ def spread_items(call: LossCall) -> tuple[int, torch.Tensor, torch.Tensor] | Non
 def power_of(loss: str) -> int:
     """How a loss for values grows when all values are given in a larger unit: with it, or with its square."""
     return 2 if loss == "mse_loss" else 1
+
+
+class LatestCounts:
+    """How often each class occurred in the last few small batches together.
+
+    >>> latest = LatestCounts()
+    >>> [latest.top_share([0.0, 1.0]) for _ in range(31)] == [None] * 31
+    True
+    >>> latest.top_share([1.0, 0.0])
+    0.96875
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[list[float]] = deque()
+
+    def top_share(self, counts: list[float]) -> float | None:
+        """The share of the most frequent class with this batch; None before there are enough."""
+        if self._kept and len(self._kept[-1]) != len(counts):  # another task
+            self._kept.clear()
+        self._kept.append(counts)
+        total = sum(map(sum, self._kept))
+        while total - sum(self._kept[0]) >= _TOGETHER:
+            total -= sum(self._kept.popleft())
+        return max(map(sum, zip(*self._kept, strict=True))) / total if total >= _TOGETHER else None
 
 
 class TargetAccount:
