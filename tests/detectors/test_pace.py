@@ -94,7 +94,7 @@ def test_accuracy_that_jumps_beyond_sampling_is_a_training_that_does_not_settle(
 
 
 def test_a_loss_summed_over_episodes_that_get_longer_is_no_loss_that_rises() -> None:
-    grows = {"loss": lambda s: 15.0 + 200.0 * s, "noise": 0.6, "baseline": math.nan, "accuracy": None}
+    grows = {"loss": lambda s: 15.0 + 200.0 * s, "noise": 0.2, "baseline": math.nan, "accuracy": None}
     steps = {"update": lambda i: 0.3, "run": {"batch_size": 4.0}}
     assert first(Sketch(**grows, **steps, facts=REGRESSION)) == "learning-rate-too-high"
     alike = {**REGRESSION, "loss_terms": 129, "loss_terms_least": 129}
@@ -251,3 +251,30 @@ def test_values_worse_than_a_constant_in_validation_are_no_weak_prediction() -> 
     weak = Sketch(**values(1.03, 1.0, output_sample_std=0.5), validation=flat(1.1), evaluations=20)
     assert not _slow(weak)
     assert _slow(replace(weak, validation=flat(2.0)))
+
+
+def test_a_loss_with_a_policys_gain_in_it_is_not_judged_by_its_level() -> None:
+    def swinging(low: float):
+        return lambda s: 6.0 + (6.0 - low) * np.sin(97.0 * s)
+
+    values = {"baseline": 2.0, "accuracy": None, "facts": REGRESSION, "update": lambda i: 0.05}
+    factor = {"batch_size": 64.0, "loss_over_call": 1.0}
+    assert first(Sketch(loss=swinging(0.5), **values, run=factor)) == "oscillating-loss"
+    # A function that is never negative, times something, is not negative either, or always.
+    added = {"batch_size": 64.0, "loss_over_call": lambda s: 1.0 + 0.05 * s}
+    assert first(Sketch(loss=swinging(0.5), **values, run=added)) == "oscillating-loss"
+    policy = Sketch(loss=swinging(-3.0), **values, run=added)
+    assert first(policy) is None
+    assert any("more than the function" in line for line in examine(policy.history()).not_checked)
+    against = {"batch_size": 64.0, "loss_over_call": lambda s: 1.5 + np.sin(150.0 * s)}
+    assert first(Sketch(loss=swinging(0.5), **values, run=against)) is None
+
+
+def test_a_loss_around_zero_that_nothing_measures_does_not_swing() -> None:
+    unknown = {"baseline": math.nan, "accuracy": None, "facts": {"loss": "custom"}, "update": lambda i: 0.02}
+    assert first(Sketch(loss=lambda s: 5.0 * np.sin(97.0 * s), **unknown, run={"batch_size": 64.0})) is None
+    high = examine(
+        Sketch(loss=lambda s: 9.0 + 8.0 * np.sin(97.0 * s), **unknown, run={"batch_size": 64.0}).history()
+    )
+    (swings,) = [one for one in high.diagnoses if one.problem == "oscillating-loss"]
+    assert "the first one" in swings.sentence

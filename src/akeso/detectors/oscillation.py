@@ -36,6 +36,7 @@ class OscillatingLoss(Detector):
     update: float = 0.01
     long: float = 0.1
     remaining_if_long: float = 0.1
+    around_zero: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -54,13 +55,14 @@ class OscillatingLoss(Detector):
         level = float(np.mean(np.abs(late)))
         if level <= 0 or (stand.recent.falls and stand.recent.change < -0.3 * level):
             return
+        known = math.isfinite(stand.baseline)
+        if not known and min(float(np.mean(late > 0)), float(np.mean(late < 0))) > self.around_zero:
+            return  # around zero neither the level nor the start says how large a swing is
         batch = curves.median(history.series("batch_size").values)
         by_chance = level / math.sqrt(max(1.0, batch)) if math.isfinite(batch) else level / 4.0
-        reference = max(stand.first, stand.baseline) if math.isfinite(stand.baseline) else stand.first
+        reference = max(stand.first, stand.baseline) if known else stand.first
         wasted = float(np.mean(late > 1.1 * reference))
-        left = (
-            level / stand.baseline if math.isfinite(stand.baseline) else level / max(abs(stand.first), 1e-12)
-        )
+        left = level / (stand.baseline if known else max(abs(stand.first), 1e-12))
         # A level above both start and constant prediction is no accident of small batches.
         worse = level > 1.5 * max(abs(stand.first), stand.baseline)
         if swing < self.swing * level or (swing < self.against_batch * by_chance and not worse):
@@ -78,13 +80,12 @@ class OscillatingLoss(Detector):
             {
                 "swing_over_level": curves.rounded(swing / level),
                 "swing_over_batch_noise": curves.rounded(swing / by_chance),
-                "steps_worse_than_constant": round(wasted, 3),
+                f"steps_worse_than_{'constant' if known else 'first'}": round(wasted, 3),
                 "update_over_weight": curves.rounded(longest),
                 **stand.evidence(),
             },
             f"The loss swings by {swing / level:.0%} of its level without settling; {wasted:.0%} of "
-            "the late steps are "
-            f"worse than a constant prediction.",
+            f"the late steps are worse than {'a constant prediction' if known else 'the first one'}.",
         )
 
     def _swapped(self, history: History, stand: Standing) -> Iterator[Symptom]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import Standing, standing
+from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.detectors.steps import (
     at_rest,
     falls_at_end,
@@ -23,6 +23,9 @@ from akeso.detectors.steps import (
 )
 from akeso.diagnosis import Symptom
 from akeso.history import History, Series
+
+#: Optimizers that add decay to the gradient; with others it goes its own way.
+_COUPLED = ("SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "ASGD")
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,9 @@ class OverRegularised(Detector):
     learned: float = 0.9
     remaining: float = 0.7
     remaining_at_least: float = 0.5
+    balance: float = 0.4
+    worth: float = 0.5
+    remaining_in_balance: float = 0.25
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -187,10 +193,13 @@ class OverRegularised(Detector):
             (x for x in (stand.remaining_loss, stand.remaining_error) if math.isfinite(x)), default=1.0
         )
         harmed = stand.suffers(self.remaining_at_least) and left >= self.remaining
-        if stand.steps < self.min_steps or stand.diverged or not harmed:
+        if stand.steps < self.min_steps or stand.diverged:
+            return
+        if not harmed:
+            yield from self._in_balance(history, stand)
             return
         decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
-        pull = self._pull(history, decay)
+        pull = self._pull(history, decay, network.early(history, 0.2, 30))
         kept = self._kept(history)
         dropped = _dropout(history)
         by_decay = decay > 0 and pull >= self.pull and kept < 0.9
@@ -222,9 +231,47 @@ class OverRegularised(Detector):
             sentence,
         )
 
-    def _pull(self, history: History, decay: float) -> float:
+    def _in_balance(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether the loss came down and stays where decay holds the weights against the gradients of all data.
+
+        Gradients that are no more than decay cancels out point the same way in every batch: there is something to
+        learn. By how much the loss would fall if the weights grew is, to first order, the decay times their squares.
+        """
+        decay = max(
+            (float(o.get("weight_decay") or 0.0) for o in _optimizers(history) if o.get("name") in _COUPLED),
+            default=0.0,
+        )
+        falls = stand.recent.falls and stand.recent.change < -0.1 * stand.last
+        if not decay > 0 or stand.adversarial or falls or stand.over < 0.5:
+            return
+        checked = curves.median(validation_loss(history).values[-2:])
+        if not stand.remaining_loss >= self.remaining_in_balance or checked > 1.5 * stand.last:
+            return  # learnt well enough, or by heart
+        pull = self._pull(history, decay, network.recent(history, 0.3, 15))
+        sizes = [
+            history.series("weight_l2", weight.name).finite().values for weight in network.weights(history)
+        ]
+        worth = decay * sum(curves.median(size[-3:]) ** 2 for size in sizes if len(size)) / stand.last
+        if not pull >= self.balance or not worth >= self.worth:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            0.8,
+            network.recent(history, 0.5).start,
+            "",
+            {
+                "weight_decay": decay,
+                "decay_over_gradient": curves.rounded(pull),
+                "gain_by_growth_over_loss": curves.rounded(worth),
+                **stand.evidence(),
+            },
+            f"Weight decay {decay:g} holds the weights back: it cancels the gradients, and the loss stays at "
+            f"{stand.remaining_loss:.0%} of a constant prediction's.",
+        )
+
+    def _pull(self, history: History, decay: float, window: network.Window) -> float:
         """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""
-        window = network.early(history, 0.2, 30)
         found = []
         for weight in network.weights(history):
             relative = network.relative_gradient(history, weight.name, window=window)

@@ -26,6 +26,15 @@ _SAME: Final = 1e-6
 #: Share of a constant prediction's loss beyond which what the targets leave is not believed.
 _SUREST: Final = 0.9
 
+#: Losses that are not negative whatever they are given.
+_NEVER_NEGATIVE: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+#: What is negative by rounding, as a share of the size of a loss.
+_ROUNDING: Final = 1e-6
+#: Readings of what a loss is in units of its function, and how much of the way between two of them is taken back (in
+#: logarithms, on average) where more than a penalty was added to it.
+_MOVES: Final = 6
+_BACK_AND_FORTH: Final = 0.15
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -168,6 +177,7 @@ def standing(history: History) -> Standing:
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
     adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
+    adversarial = adversarial or more_than_its_function(history)
     last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
@@ -215,6 +225,32 @@ def summed_over_episodes(history: History) -> bool:
     """Whether a loss has more than twice as many terms in one step as in another: moments of an episode, say."""
     most, least = history.facts.get("loss_terms"), history.facts.get("loss_terms_least")
     return isinstance(most, int) and isinstance(least, int) and most > 2 * least
+
+
+def more_than_its_function(history: History) -> bool:
+    """Whether a loss holds a term of either sign beside the function that was recognised, as a policy's gain.
+
+    The function itself is never negative. What is added to it, and is no penalty, makes the loss so at some time, or
+    moves it up and down against its function; then neither the level of the loss nor a constant prediction's is a
+    measure of anything.
+    """
+    facts = history.facts
+    classes = facts.get("loss") == "cross_entropy" and facts.get("target_kind") == "indices"
+    if facts.get("loss") not in _NEVER_NEGATIVE and not classes:
+        return False
+    ratios = history.series("loss_over_call").finite().values
+    several = isinstance(facts.get("loss_terms"), int) and facts["loss_terms"] > 1
+    if len(ratios) >= 3 and float(ratios.max() - ratios.min()) <= 0.02 * float(np.abs(ratios).max()):
+        return False  # a factor, and be it negative
+    if not several and len(ratios) < 3:
+        return False
+    losses = history.series("loss").finite().values
+    if len(losses) and float(losses.min()) < -_ROUNDING * float(np.median(np.abs(losses))):
+        return True
+    positive = ratios[ratios > 0]
+    moves = np.diff(np.log(positive)) if len(positive) >= _MOVES else np.zeros(1)
+    back_and_forth = min(float(moves[moves > 0].sum()), -float(moves[moves < 0].sum())) / len(moves)
+    return back_and_forth >= _BACK_AND_FORTH
 
 
 def validation_loss(history: History) -> Series:
