@@ -336,7 +336,8 @@ _ALL: Final = (
         "steadily but far too slowly, or not at all; or a schedule has stopped them while the loss was falling.",
         (
             "Multiply the learning rate by 10 until the loss falls quickly.",
-            "Let a schedule begin later: keep the rate for as long as the loss falls.",
+            "Let a schedule begin later: keep the rate for as long as the loss falls; one that counts epochs is to be "
+            "stepped once an epoch, not with every batch.",
             "Use an adaptive optimizer (Adam 1e-3) or momentum.",
         ),
         14,

@@ -35,6 +35,8 @@ _TABLE: Final = (
 _REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
 #: How many consequences are named beside the roots.
 _CONSEQUENCES: Final = 3
+#: What is said of a run whose steps were seen, but not what they came from.
+NO_LOSS: Final = "no backward pass was seen: the training could not be judged"
 #: Steps under which curves are not judged.
 _SHORT: Final = 30
 
@@ -187,9 +189,10 @@ def _unseen(history: History) -> list[str]:
     facts, lines = history.facts, []
     loss = history.series("loss")
     if not loss:
-        return ["no training step was seen"]
+        return [NO_LOSS if history.steps else "no training step was seen"]
     if len(loss) < _SHORT:
-        lines.append(f"only {len(loss)} steps seen: too few to judge curves")
+        of = f" of {history.steps}" if history.steps > len(loss) else ""
+        lines.append(f"only {len(loss)}{of} steps seen: too few to judge curves")
     if not history.series("val_loss") and not history.series("val_accuracy"):
         printed = any(name.startswith(("val", "test")) for name in facts.get("printed_metrics") or ())
         where = "validation seen only in what the script prints" if printed else "no validation seen"

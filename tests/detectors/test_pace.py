@@ -23,8 +23,16 @@ def test_a_rate_that_has_decayed_to_nothing_shows_in_validation_that_repeats_its
         validation=flat(2.1),
         update=lambda i: 0.01,
         rate=lambda share: 0.1 * np.exp(-60 * share),
+        run={"batch_size": 32.0},
     )
     assert first(sketch) == "learning-rate-too-low"
+
+    def said(samples: int) -> str:
+        known = replace(sketch, facts={**sketch.facts, "dataset_size": samples})
+        return examine(known.history()).diagnoses[0].sentence
+
+    assert "stepped with every batch" in said(32 * 30)
+    assert "stepped with every batch" not in said(32 * 2)
 
 
 def test_where_nothing_moves_any_more_a_high_loss_is_enough_whatever_the_accuracy():
@@ -278,3 +286,11 @@ def test_a_loss_around_zero_that_nothing_measures_does_not_swing() -> None:
     )
     (swings,) = [one for one in high.diagnoses if one.problem == "oscillating-loss"]
     assert "the first one" in swings.sentence
+
+
+def test_what_was_gained_is_not_hidden_by_a_few_lucky_batches_before() -> None:
+    # At this pace 45 steps bring a tenth of the loss, and the batches differ by more than that.
+    falls = Sketch(steps=150, loss=lambda s: np.exp(-1.2 * s), noise=0.25, accuracy=None, baseline=1.0)
+    assert "no-more-gain" not in [one.problem for one in examine(falls.history()).diagnoses]
+    stays = replace(falls, loss=lambda s: np.maximum(np.exp(-1.2 * s), 0.6))
+    assert "no-more-gain" in [one.problem for one in examine(stays.history()).diagnoses]

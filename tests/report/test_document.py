@@ -111,7 +111,8 @@ def test_training_and_validation_loss_are_given_on_one_scale() -> None:
     run = history()
     run.add(99, "val_loss", "", 0.25)
     run.facts["val_scale"] = 4.0  # the training adds up what validation averages
-    assert run_document(run, examine(run), 0.0)["metrics"]["val_loss"] == 1.0
+    metrics = run_document(run, examine(run), 0.0)["metrics"]
+    assert (metrics["train_loss"], metrics["val_loss"]) == (0.125, 0.25)
 
 
 def test_an_accuracy_of_a_few_single_samples_is_no_figure() -> None:
@@ -126,3 +127,10 @@ def test_an_accuracy_of_a_few_single_samples_is_no_figure() -> None:
         run.add(step, "loss", "", 1.0)
         run.add(step, "accuracy", "", float(step % 2))
     assert run_document(run, Examination((), ()), 0.0)["metrics"]["train_accuracy"] == 0.5
+
+
+def test_a_run_without_a_loss_is_not_called_healthy() -> None:
+    run = History()
+    run.steps = 40
+    document = run_document(run, examine(run), 0.0)
+    assert "nothing could be judged" in str(RunReport(document))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import nn
 
@@ -67,3 +69,27 @@ def test_tensors_alone_are_layers_also_where_a_closure_uses_them() -> None:
             optimizer.step(closure)
     assert [layer.kind for layer in watch.history.layers] == [BARE]
     assert watch.history.layers[0].parameters[0].init_std > 0
+
+
+def test_copies_that_train_for_a_moment_are_not_cut_off_from_the_loss() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def adapted(network: nn.Module, steps: int) -> None:
+        optimizer = torch.optim.SGD(network.parameters(), 0.02)
+        for _ in range(steps):
+            x = torch.randn(16, 2)
+            loss = ((network(x) - x.sum(1, keepdim=True)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    with watch_everything() as watch:
+        for round_ in range(200):
+            adapted(model, 6)
+            for _ in range(0 if round_ % 100 else 10):
+                other = copy.deepcopy(model)  # the last one is still there at the end
+                adapted(other, 16)
+                with torch.no_grad():
+                    other(torch.randn(5, 2))
+    assert "parameters-not-trained" not in [one.problem for one in watch.diagnoses]

@@ -70,8 +70,8 @@ class DyingRelu(Detector):
                 "dead_units_overall": round(overall, 4),
                 **stand.evidence(),
             },
-            f"{worst:.0%} of the units of {site} are zero for every sample ({overall:.0%} over all such "
-            "layers); they get no gradient and cannot come back.",
+            f"{worst:.0%} of the units of {network.called(site)} are zero for every sample ({overall:.0%} over all "
+            "such layers); they get no gradient and cannot come back.",
         )
 
     def _hardly_alive(self, history: History, sites: list[str], window: network.Window) -> Iterator[Symptom]:
@@ -88,8 +88,8 @@ class DyingRelu(Detector):
             curves.first_step_where(series, np.asarray(series.values >= self.silent, float)),
             site,
             {"zero_outputs_worst": round(worst, 4), **standing(history).evidence()},
-            f"{worst:.1%} of the outputs of {site} are zero: hardly any sample gets through, and hardly any "
-            "gradient comes back.",
+            f"{worst:.1%} of the outputs of {network.called(site)} are zero: hardly any sample gets through, and "
+            "hardly any gradient comes back.",
         )
 
     def _silent(self, history: History, site: str) -> bool:
@@ -142,6 +142,6 @@ class SaturatedActivation(Detector):
             step,
             site,
             {"saturated_worst": round(worst, 4), **stand.evidence()},
-            f"{worst:.0%} of the outputs of {site} sit on the flat parts of the activation, where "
+            f"{worst:.0%} of the outputs of {network.called(site)} sit on the flat parts of the activation, where "
             "nothing is learned.",
         )

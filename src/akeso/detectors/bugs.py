@@ -59,7 +59,7 @@ class NonFinite(Detector):
         severity: Severity = "warning" if recovered else "error"
         what = str(first.data.get("what", "loss")) if first is not None else "loss"
         module = str(first.data.get("module") or first.scope) if first is not None else ""
-        where = f", first in {module}" if module else ""
+        where = f", first in {network.called(module)}" if module else ""
         edge, operation = (
             str(first.data.get(key) or "") if first is not None else "" for key in ("edge", "operation")
         )

@@ -72,15 +72,16 @@ class PoorInitialisation(Detector):
         if hidden.any():
             worst = matrices[int(np.argmax(hidden))]
             sentence = (
-                f"The weights of {worst.layer} all start at {worst.init_mean:g}: its units can never differ."
+                f"The weights of {network.called(worst.layer)} all start at {worst.init_mean:g}: its units can never "
+                "differ."
             )
             confidence = 0.92
         elif shut:
             layer, bias = min(shut, key=lambda one: one[1])
             worst = next((w for w in network.weights(history) if w.layer == layer), matrices[0])
             sentence = (
-                f"The biases of {layer} start so far below 0 ({bias:.2g} if in one gate) that a gate is all but "
-                "closed: nothing gets through it, forward or backward."
+                f"The biases of {network.called(layer)} start so far below 0 ({bias:.2g} if in one gate) that a gate "
+                "is all but closed: nothing gets through it, forward or backward."
             )
             confidence = 0.85
         elif too_large or (np.median(offset) > 3 * self.large and middle < float(np.median(offset))):
@@ -92,8 +93,8 @@ class PoorInitialisation(Detector):
         elif forgetful and not middle < self.small:
             worst, middle = forgetful[0]
             sentence = (
-                f"The recurrent weights of {worst.layer} start at {middle:.2g} times what their width asks for: what "
-                "came a few steps before is forgotten."
+                f"The recurrent weights of {network.called(worst.layer)} start at {middle:.2g} times what their width "
+                "asks for: what came a few steps before is forgotten."
             )
             confidence = 0.8
         elif middle < self.small and not alike.all():

@@ -95,6 +95,15 @@ def _is_matrix(parameter: Parameter) -> bool:
     return len(parameter.shape) >= 2 and min(parameter.shape) >= 1
 
 
+def called(layer: str) -> str:
+    """How a sentence calls a layer; within a ``Sequential`` they are but numbers.
+
+    >>> called("features.3"), called("3")
+    ('features.3', 'layer 3')
+    """
+    return f"layer {layer}" if layer.isdigit() else layer
+
+
 def relative_gradient(history: History, name: str, *, window: Window) -> float:
     """The typical gradient norm of a parameter over the norm of its weights."""
     gradient = window.of(history.series("grad_l2", name).finite())

@@ -331,7 +331,7 @@ class NoMoreGain(Detector):
         late = curves.tail(loss.values, self.window, 30)
         before = loss.values[: len(loss) - len(late)]
         trend = curves.trend(late)
-        if not len(before) or trend.falls or self._gained(before, late, stand):
+        if not len(before) or trend.falls or self._gained(before, late):
             return
         yield Symptom(
             self.name,
@@ -343,6 +343,8 @@ class NoMoreGain(Detector):
             f"The loss has not got better in the last {len(late)} steps.",
         )
 
-    def _gained(self, before: Floats, late: Floats, stand: Standing) -> bool:
-        error = curves.noise(late) / math.sqrt(max(1.0, len(late)))
-        return float(np.mean(late)) < float(curves.block_means(before, 20).min()) - error
+    def _gained(self, before: Floats, late: Floats) -> bool:
+        """Whether the loss is lower than in as many steps before; their best moments were luck."""
+        earlier = before[-len(late) :]
+        error = curves.noise(late) * math.sqrt(1.0 / len(earlier) + 1.0 / len(late))
+        return float(np.mean(late)) < float(np.mean(earlier)) - error

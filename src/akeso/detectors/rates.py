@@ -72,11 +72,17 @@ class LearningRateTooLow(Detector):
                 "",
                 {
                     "learning_rate": curves.rounded(rate(history)),
+                    "learning_rate_last": curves.rounded(last_rate(history)),
                     **stand.evidence(),
                 },
                 "The weights have come to rest"
                 + (": validation gives the very same loss again and again, " if repeated else " ")
-                + f"while the loss is still high, and the learning rate has fallen to {last_rate(history):.1g}.",
+                + f"while the loss is still high, and the learning rate has fallen to {last_rate(history):.1g}"
+                + (
+                    ": its schedule seems to be stepped with every batch."
+                    if self._full_until(history, start) - start < pass_length(history)
+                    else "."
+                ),
             )
             return
         yield Symptom(
@@ -114,14 +120,7 @@ class LearningRateTooLow(Detector):
         if not len(now) or float(np.median(now)) > rest or not self._gone_early(history, stand):
             return
         start, _ = network.extent(history)
-        until = max(
-            (
-                int(one.steps[one.values >= 0.5 * float(one.values.max())][-1])
-                for one in rates(history)
-                if one
-            ),
-            default=start,
-        )
+        until = self._full_until(history, start)
         loss, gone = history.series("loss").finite(), self._gone_since(history, start)
         unseen = until - start < pass_length(history) and curves.trend(loss.until(gone).values).falls
         if not unseen and not falls_at_end(loss.until(until).values):
@@ -143,6 +142,13 @@ class LearningRateTooLow(Detector):
             + f" in step {until}, when the rate began to go down to {last_rate(history):.1g}, and the weights do not "
             "move any more.",
         )
+
+    def _full_until(self, history: History, start: int) -> int:
+        """The last step seen with at least half of the highest rate."""
+        last = [
+            int(one.steps[one.values >= 0.5 * float(one.values.max())][-1]) for one in rates(history) if one
+        ]
+        return max(last, default=start)
 
     def _gone_since(self, history: History, start: int) -> int:
         """The first step seen at which the rate had fallen to next to nothing for good."""

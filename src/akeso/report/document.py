@@ -75,8 +75,7 @@ def _last(history: History, signal: str) -> float | None:
     if not series:
         return None
     if signal not in ("loss", "accuracy"):
-        scale = validation_scale(history) if signal == "val_loss" else 1.0
-        return float(series.values[-1]) * scale
+        return float(series.values[-1])
     if series.steps[-1] + 1 < _RECENT * history.steps:
         return None  # sampled long ago: no figure that the run ended with
     count = max(1, min(_LAST, len(series) // 10))
@@ -84,8 +83,10 @@ def _last(history: History, signal: str) -> float | None:
         count = _enough(history, series, count)
         if not count:
             return None
+    # The scale is that of validation, which scripts print: training may divide the loss by the batches it gathers.
+    scale = validation_scale(history) if signal == "loss" and history.series("val_loss") else 1.0
     with np.errstate(invalid="ignore", over="ignore"):
-        return float(np.mean(series.values[-count:]))
+        return float(np.mean(series.values[-count:]) / scale)
 
 
 def _enough(history: History, series: Series, count: int) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from akeso.examination import NO_LOSS
+
 _EVIDENCE: Final = 5
 _MEASURES: Final = {
     "train_loss": "training loss",
@@ -73,6 +75,8 @@ def _verdict(document: Mapping[str, Any], roots: Sequence[Finding], consequences
     if not document["steps"]:
         return "nothing was trained: no optimizer step was seen"
     if not roots and not consequences:
+        if NO_LOSS in document["not_checked"]:
+            return "nothing could be judged"
         steps = "one step" if document["steps"] == 1 else f"{document['steps']} steps"
         return (
             "healthy"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,7 @@ class LooseEnds:
         self._stale: dict[int, int] = {}
         self._cleared: set[int] = set()
         self._with_gradient: set[int] = set()
+        self._looks: Counter[int] = Counter()  # sampled steps of the optimizer that holds a parameter
         self._samples = 0
         self._due = _SAMPLES
         self._reported: set[str] = set()
@@ -66,6 +68,7 @@ class LooseEnds:
         """Remember a gradient, look for parameters without one."""
         given = [p for group in optimizer.param_groups for p in group["params"]]
         self.optimized.update(map(id, given))  # it may have been given more since it was first seen
+        self._looks.update(map(id, given))
         own = [p for p in given if p.grad is not None]
         if own:
             smallest = min(own, key=torch.Tensor.numel)
@@ -87,15 +90,17 @@ class LooseEnds:
         )
         if self._samples >= self._due and step >= _STEPS:
             self._due *= 2
-            self._without(step)
+            self._without(step, _SAMPLES)
 
-    def _without(self, step: int) -> None:
+    def _without(self, step: int, looks: int) -> None:
         for name, parameter in self._names.parameters():
             if not parameter.requires_grad or not parameter.numel() or name in self._reported:
                 continue
             received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
             if received and optimized:
                 continue
+            if optimized and self._looks[id(parameter)] < looks:
+                continue  # its own steps were hardly seen: of a copy that was trained for a moment, say
             self._reported.add(name)
             reason = "not-in-optimizer" if received else "no-grad" if optimized else "unused"
             self._record.event(step, "detached", name, reason=reason)
@@ -108,4 +113,4 @@ class LooseEnds:
     def close(self, step: int) -> None:
         """A short run may end before its loose ends were due."""
         if self._samples >= 2 and step >= 2:
-            self._without(step)
+            self._without(step, 2)
