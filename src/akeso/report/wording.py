@@ -140,7 +140,7 @@ def _figures(document: Mapping[str, Any]) -> str:
 
 def _closing(document: Mapping[str, Any]) -> str:
     parts = [str(document["stopped"])] if document.get("stopped") else []
-    if document["steps"]:
+    if document["steps"] and document["overhead"]:  # not known of a run that was killed
         seconds = document.get("overhead_seconds")
         # the first looks of a run are worth their time, however short it is
         short = f" ({seconds:.1f} s)" if seconds is not None and document["overhead"] > 0.015 else ""
