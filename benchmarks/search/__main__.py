@@ -37,7 +37,6 @@ from benchmarks.search.evaluation import (
     YARDSTICKS,
     Line,
     average,
-    budget_saved,
     evaluate,
 )
 from benchmarks.search.pool import EACH, SUGGESTED, pack, record, unpacked
@@ -236,10 +235,7 @@ def verdict(lines: list[Line], rules: list[str], added: float, pool: Path) -> in
     print("\naverages over tasks and samplers")
     averages = {rule: average(lines, rule) for rule in rules}
     for rule, (saved, hits, false) in averages.items():
-        print(
-            f"{rule:14} TSBA {saved:7.1%} (of the whole budget {budget_saved(lines, rule):6.1%})  Top10HR {hits:6.1%}  "
-            f"false stops {false:6.2%}"
-        )
+        print(f"{rule:14} TSBA {saved:7.1%}  Top10HR {hits:6.1%}  false stops {false:6.2%}")
     if "akeso" not in averages:
         return 0
     saved, hits, false = averages["akeso"]

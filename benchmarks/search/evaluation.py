@@ -114,7 +114,6 @@ class Repeat:
     ended: int
     false: int
     false_stops: int
-    budget: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +138,6 @@ class Line:
     def tsba(self) -> Interval:
         pairs = [r.times for r in self.repeats if r.times is not None]
         return bootstrap(pairs, lambda xs: tsba(xs))  # type: ignore[arg-type]
-
-    @property
-    def budget_saved(self) -> float:
-        """Share of the whole budget that is left when the plain search's best is reached.
-
-        The paper's definition to the letter. Its own table counts from when the plain search had its best instead,
-        and so does :attr:`tsba`: there a search that has the same luck at another time seems to lose.
-        """
-        pairs = [(r.budget, r.times[1]) for r in self.repeats if r.times is not None]
-        return tsba(pairs)
 
     @property
     def more_trials(self) -> float:
@@ -210,7 +199,6 @@ def compare(method: Simulated, plain: Simulated, study: RecordedStudy, budget: f
         len(ours.ended),
         len(wrong),
         sum(e.verdict.action == "stop" for e in wrong),
-        budget,
     )
 
 
@@ -294,11 +282,6 @@ def evaluate(
                 if say is not None:
                     say(line)
     return lines
-
-
-def budget_saved(lines: list[Line], rule: str) -> float:
-    """Share of the budget that a rule saves, averaged over tasks and samplers."""
-    return float(np.mean([line.budget_saved for line in lines if line.rule == rule]))
 
 
 def average(lines: list[Line], rule: str) -> tuple[float, float, float]:
