@@ -17,6 +17,7 @@ from akeso.search.recorded import RecordedStudy
 from akeso.search.rules import ProfileRule
 from akeso.search.simulation import in_order, simulate
 from akeso.search.tally import goal_of, is_wrong
+from akeso.search.traits import Traits
 from tests.search.synthetic import accuracy_study, crossing_study, loss_study
 
 
@@ -213,3 +214,21 @@ def test_a_trial_that_settled_counts_with_the_end_foreseen_for_it_and_not_after_
     for done in (3, 8):
         curve = 0.25 + 1 / (t[:done] + 1)
         assert both.outlook(curve).likely == pytest.approx(alone.outlook(curve).likely, abs=0.02)
+
+
+def test_no_end_is_foreseen_that_is_worse_than_anything_seen() -> None:
+    draw = np.random.default_rng(3)
+    wild = []
+    for _ in range(30):
+        rate = draw.uniform()
+        start, end = draw.uniform(2.0, 2.4), 0.2 + 2.0 * rate**2 + (1e4 if rate > 0.95 else 0.0)
+        costs = end + (start - end) * np.exp(-np.arange(16) / 4)
+        losses = tuple((costs * draw.uniform(0.9, 1.1, 16)).tolist())
+        wild.append(Curve(tuple(costs.tolist()), full=True, traits=Traits({"rate": rate}, losses)))
+    forecast = Forecast(Knowledge(wild, epochs=16))
+    worst = max(curve.final for curve in wild)
+    for rate in np.linspace(0, 1, 30):
+        for stands in (1.0, 2.3, 2.5):
+            traits = Traits({"rate": float(rate)}, (3.0 * stands,))
+            likely = forecast.outlook(np.array([stands]), traits).likely
+            assert likely <= max(stands, worst) * (1 + 1e-9)

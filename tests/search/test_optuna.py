@@ -393,3 +393,48 @@ def test_healthy_trainings_with_a_frozen_layer_accumulation_or_mixed_precision_a
         assert trial.state == TrialState.COMPLETE
         assert trial.user_attrs[memory.TRIAL]["outcome"] == "finished"
         assert trial.value < 0.5
+
+
+@pytest.mark.parametrize(
+    ("pruner", "asked"),
+    [
+        (None, False),
+        (optuna.pruners.MedianPruner(n_startup_trials=2), True),
+        (DiagnosisPruner(optuna.pruners.MedianPruner(n_startup_trials=2)), True),
+        (DiagnosisPruner(optuna.pruners.MedianPruner()), True),
+    ],
+)
+def test_the_pruner_that_optuna_puts_there_unasked_is_not_asked(pruner: Any, asked: bool) -> None:
+    made = study(pruner=pruner)
+    for number in range(8):
+        # The first reports of each are worse than those before; akeso waits for more of them.
+        values = [2.0 + 0.1 * number, *(1.0 - 0.01 * t for t in range(9))]
+        made.optimize(reporting(values, epochs=10), n_trials=1)
+    stopped_by = {trial.user_attrs.get("akeso:problem") for trial in made.trials}
+    assert ("MedianPruner" in stopped_by) is asked
+
+
+def test_a_value_that_gets_lost_inside_the_block_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+    def inside(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=20) as health:
+            for value in [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]:
+                health.report(value)
+            return health.value
+
+    made = study()
+    made.optimize(inside, n_trials=3)
+    assert [trial.state for trial in made.trials] == [TrialState.FAIL] * 3  # all of them ended early
+    said = [record.message for record in caplog.records if "return health.value" in record.message]
+    assert ["trial 0" in said[0], "trial 1" in said[1], len(said)] == [True, True, 2]
+
+
+def test_reports_without_a_with_block_are_refused_before_they_can_end_a_study() -> None:
+    def without(trial: optuna.Trial) -> Any:
+        health = akeso.search.watch(trial, epochs=5)
+        health.report(1.0)
+
+    made = study()
+    made.optimize(without, n_trials=1, catch=(BadInput,))
+    assert made.trials[0].state == TrialState.FAIL
+    with pytest.raises(BadInput, match="without a with block"):
+        made.optimize(without, n_trials=1)

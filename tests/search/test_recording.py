@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,21 @@ def test_the_command_counts_what_is_new_and_fails_when_nothing_is(tmp_path: Path
     assert done.exit_code != 0
     assert "does not use akeso.search.watch" in str(done.exception)
     assert len(load(folder).trials) == 7
+
+
+def test_an_objective_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "helper_of_the_objective.py").write_text("VALUE = 0.5\n")
+    (tmp_path / "objective.py").write_text(
+        "import akeso\nfrom helper_of_the_objective import VALUE\n\n\ndef run(trial):\n"
+        "    trial.suggest_float('x', 0, 1)\n"
+        "    with akeso.search.watch(trial, epochs=2) as health:\n"
+        "        health.report(VALUE)\n        health.report(VALUE)\n    return health.value\n"
+    )
+    options = ["--trials", "1", "--epochs", "2", "--direction", "minimize"]
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(objective: str) -> Any:
+        return CliRunner().invoke(search, ["record", objective, str(tmp_path / "out"), *options])
+
+    assert run(f"{tmp_path / 'objective.py'}:run").exit_code == 0
+    assert "there is no file 'nofile.py'" in str(run("nofile.py:run").exception)

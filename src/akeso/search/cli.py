@@ -74,8 +74,12 @@ def record(
 def _function(name: str) -> Any:
     """The function ``path.py:function``; the file is one the user named, so it may be run."""
     path, _, function = name.rpartition(":")
-    if not path or not Path(path).is_file():
+    if not path:
         raise BadInput(f"an objective is given as path/to/file.py:function, but got {name!r}")
+    if not Path(path).is_file():
+        raise BadInput(f"there is no file {path!r}; an objective is given as path/to/file.py:function")
+    # As where Python runs the file: it may import what lies beside it.
+    sys.path.insert(0, str(Path(path).resolve().parent))
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None
     assert spec.loader is not None

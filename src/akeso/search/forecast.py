@@ -156,7 +156,9 @@ class Forecast:
         lost = now - float(prefix.min())  # what it had already may come back
         gain = max(now - low, moved * math.log2(self.epochs / done), lost)
         expand = self._scale.expand
-        return Outlook(expand(likely), expand(hardly), (likely - self._target) / error, gain, moved)
+        # What is said and remembered is no worse than it stands and than any trial ended.
+        said = min(likely, max(now, float(self._curves[:, -1].max())))
+        return Outlook(expand(said), expand(hardly), (likely - self._target) / error, gain, moved)
 
     def company(self, costs: Floats, traits: Traits, age: float) -> int:
         """How many trials were like this one, in its training losses too, and say what becomes of it; 0 where unknown.

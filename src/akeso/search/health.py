@@ -95,7 +95,7 @@ class Health:
         self._study: Any = getattr(trial, "study", None)
         pruner = getattr(self._study, "pruner", None)
         ours = pruner if isinstance(pruner, DiagnosisPruner) else None
-        self._wrapped = ours.wrapped if ours is not None else pruner
+        self._wrapped = ours.wrapped if ours is not None else memory.chosen_pruner(pruner)
         self.mode: str = on_problem or (ours.on_problem if ours is not None else "stop")
         self._value_of: ValueOf = value or (ours.value_of if ours is not None else "last")
         if self.mode not in _MODES or self._value_of not in ("last", "best"):
@@ -118,7 +118,7 @@ class Health:
         self._would: list[Verdict] = []
         self._known: list[Diagnosis] = []
         self._guarded = False
-        self._closed = False
+        self._entered = self._closed = False
         self._treated = False  # since the last report: what was found before says nothing any more
         self._recording = TrialRecording.of(trial, self._study, self.profile)
         if self._recording is not None:
@@ -142,6 +142,8 @@ class Health:
     def __enter__(self) -> Health:
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
+            memory.mention_lost(self._study)
+        self._entered = True
         self._refresh()
         self._inspection.start()
         return self
@@ -207,8 +209,11 @@ class Health:
         finite is never handed on: the trial is stopped, or, when it stood among the best, ends with the value
         it had.
         """
-        if self._closed:
-            raise BadInput("health.report was called after the with block of its trial had ended")
+        if not self._entered or self._closed:
+            when = "after the with block of its trial had ended" if self._closed else "without a with block"
+            raise BadInput(
+                f"health.report was called {when}; train inside `with akeso.search.watch(...) as health:`"
+            )
         self._again()
         if self._treated:
             self._treated = False

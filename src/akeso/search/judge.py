@@ -163,8 +163,9 @@ class Judge:
         ):
             return CONTINUE
         text = (
-            f"After {epoch + 1} of {self.knowledge.epochs} epochs hardly any more gain is to be expected, by the "
-            "finished trials of this study and by its own pace; the trial ends early and keeps its value."
+            f"After {epoch + 1} of {self.knowledge.epochs} epochs hardly any more gain is to be expected, measured by "
+            "how far the finished trials of this study lie apart, and by its own pace; the trial ends early and keeps "
+            "its value."
         )
         shown = {
             "value": self._value(cost),

@@ -31,6 +31,8 @@ USED = "akeso:used"
 RECORD = "akeso:record"
 
 _one_at_a_time = threading.Lock()
+#: Trials that were mentioned as lost in this process.
+_mentioned: set[tuple[str, int]] = set()
 _log = logging.getLogger("akeso.search")
 
 
@@ -165,6 +167,36 @@ def remember_profile(study: Any, profile: SearchProfile) -> None:
                 profile.name,
             )
         study.set_user_attr(PROFILE, now)
+
+
+def chosen_pruner(pruner: Any) -> Any:
+    """The pruner of a study, or None for the median rule that Optuna puts there when nobody names one.
+
+    In Optuna that one does nothing before an objective asks for it, and it gives up good trials too. It is asked where
+    it was wrapped in a :class:`~akeso.search.DiagnosisPruner`, or made otherwise than by default.
+    """
+    from optuna.pruners import MedianPruner
+
+    unnamed = type(pruner) is MedianPruner and vars(pruner) == vars(MedianPruner())
+    return None if unnamed else pruner
+
+
+def mention_lost(study: Any) -> None:
+    """Say once of each trial that ended early with a value which its objective then did not return."""
+    for trial in study.get_trials(deepcopy=False):
+        about = trial.user_attrs.get(TRIAL, {})
+        if trial.state.name != "FAIL" or about.get("outcome") != "finished early":
+            continue
+        with _one_at_a_time:
+            if (study.study_name, trial.number) in _mentioned:
+                continue
+            _mentioned.add((study.study_name, trial.number))
+        _log.warning(
+            "trial %d of study %r ended early and was to keep its value, but its objective returned none, so that "
+            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it",
+            trial.number,
+            study.study_name,
+        )
 
 
 def costs_of(values: Sequence[float], maximize: bool, value_of: ValueOf) -> np.ndarray:
