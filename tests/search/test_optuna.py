@@ -356,6 +356,8 @@ def test_several_objectives() -> None:
     assert made.trials[9].state == TrialState.PRUNED
     with pytest.raises(BadInput, match="2 objectives"):
         made.optimize(lambda trial: reporting([0.5], epochs=epochs)(trial), n_trials=1)
+    made.optimize(reporting([np.array([1.0, 2.0]), torch.tensor([0.5, 0.25])], epochs=2), n_trials=1)
+    assert made.trials[-1].values == [0.5, 0.25]
 
 
 def test_healthy_trainings_with_a_frozen_layer_accumulation_or_mixed_precision_are_not_stopped() -> None:

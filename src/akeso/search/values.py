@@ -37,6 +37,8 @@ def as_numbers(value: Any, objectives: int) -> tuple[float, ...]:
         if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 1:
             value = value[0]
         return (as_number(value),)
+    if hasattr(value, "tolist"):  # an array or a tensor
+        value = value.tolist()
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) != objectives:
         raise BadInput(
             f"this study has {objectives} objectives, so health.report takes a list of {objectives} numbers, "
