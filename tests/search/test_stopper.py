@@ -9,6 +9,7 @@ import torch
 
 pytest.importorskip("ray.tune")
 
+from akeso.errors import BadInput
 from akeso.search.tune import DiagnosisStopper, ray_watch
 from tests.search.trials import build, train_epoch
 
@@ -53,3 +54,8 @@ def test_a_profile_that_judges_by_epochs_ends_a_watched_trial_at_a_report() -> N
             reports += 1
             health.report({"loss": loss})
     assert reports < 12
+
+
+def test_reports_without_a_with_block_are_refused() -> None:
+    with pytest.raises(BadInput, match="without a with block"):
+        ray_watch(None, metric="loss", mode="min").report({"loss": 1.0})

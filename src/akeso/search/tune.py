@@ -140,9 +140,11 @@ class RayHealth:
         self._judge = Judge(profile, Knowledge((), 1), maximize=_check_mode(mode))
         self._values: list[float] = []
         self._last: dict[str, Any] = {}
+        self._entered = False
         self._inspection = Inspection(model, optimizer, profile, self._found, planned_steps=planned)
 
     def __enter__(self) -> RayHealth:
+        self._entered = True
         self._inspection.start()
         return self
 
@@ -160,6 +162,11 @@ class RayHealth:
 
     def report(self, metrics: Mapping[str, Any], **options: Any) -> None:
         """Report after an epoch, as ``tune.report`` does, with what has been found."""
+        if not self._entered:
+            raise BadInput(
+                "health.report was called without a with block; train inside `with akeso.search.ray_watch(...) as "
+                "health:`"
+            )
         if self.metric in metrics:
             self._values.append(as_number(metrics[self.metric], "health.report"))
         finite = bool(self._values) and math.isfinite(self._values[-1])
