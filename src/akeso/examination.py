@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from akeso.catalogue import PROBLEMS, causes_of
-from akeso.detectors.standing import more_than_its_function, summed_over_episodes
+from akeso.detectors.standing import more_than_its_function, moving_targets, summed_over_episodes
 from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
 from akeso.history import History
 from akeso.profiles import Profile, load_profile
@@ -210,6 +210,8 @@ def _unseen(history: History) -> list[str]:
             lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
     if more_than_its_function(history):
         lines.append("the loss holds more than the function that was recognised: its curve is not judged")
+    if moving_targets(history):
+        lines.append("the targets move, as those that a model makes for itself: the loss curve is not judged")
     seen, total = facts.get("layers_seen"), facts.get("layers_total")
     if isinstance(seen, int) and isinstance(total, int) and seen < total:
         lines.append(f"{seen} of {total} layers visible")

@@ -296,3 +296,15 @@ def test_what_was_gained_is_not_hidden_by_a_few_lucky_batches_before(seed: int) 
     assert "no-more-gain" not in [one.problem for one in examine(falls.history()).diagnoses]
     stays = replace(falls, loss=lambda s: np.maximum(np.exp(-3.0 * s), 0.4), noise=0.15)
     assert "no-more-gain" in [one.problem for one in examine(stays.history()).diagnoses]
+
+
+def test_targets_that_a_model_makes_for_itself_are_no_measure() -> None:
+    def run(mean):
+        signals = {"target_mean": mean, "target_std": 2.0, "batch_size": 64.0}
+        return Sketch(loss=flat(3.0), baseline=1.0, accuracy=None, facts=REGRESSION, run=signals)
+
+    assert first(run(0.0)) is not None
+    assert first(run(lambda s: np.sin(40.0 * s))) is not None
+    grow = run(lambda s: 1.0 + 30.0 * s)
+    assert first(grow) is None
+    assert any("targets move" in line for line in examine(grow.history()).not_checked)

@@ -34,6 +34,9 @@ _ROUNDING: Final = 1e-6
 #: logarithms, on average) where more than a penalty was added to it.
 _MOVES: Final = 6
 _BACK_AND_FORTH: Final = 0.15
+#: Readings of the mean of the targets, and how well it goes with the steps (by ranks), where targets move.
+_DRIFT_SEEN: Final = 8
+_DRIFT: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ def standing(history: History) -> Standing:
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
     adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
-    adversarial = adversarial or more_than_its_function(history)
+    adversarial = adversarial or more_than_its_function(history) or moving_targets(history)
     last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
@@ -251,6 +254,25 @@ def more_than_its_function(history: History) -> bool:
     moves = np.diff(np.log(positive)) if len(positive) >= _MOVES else np.zeros(1)
     back_and_forth = min(float(moves[moves > 0].sum()), -float(moves[moves < 0].sum())) / len(moves)
     return back_and_forth >= _BACK_AND_FORTH
+
+
+def moving_targets(history: History) -> bool:
+    """Whether the targets go up or down all the time: a model makes them for itself, as values of states it visits.
+
+    A constant prediction of what was seen so far is then no measure, and a loss may rise as there is more to learn.
+    """
+    if history.facts.get("loss") not in _NEVER_NEGATIVE:
+        return False
+    means, spread = history.series("target_mean").finite(), history.series("target_std").finite().values
+    if len(means) < _DRIFT_SEEN or not len(spread):
+        return False
+    end = int(means.steps[-1])
+    early, late = means.values[means.steps <= end / 3], means.values[means.steps >= 2 * end / 3]
+    if not len(early) or not len(late):
+        return False
+    together = np.corrcoef(means.steps.argsort().argsort(), means.values.argsort().argsort())[0, 1]
+    gone = abs(float(np.mean(late)) - float(np.mean(early)))
+    return bool(abs(together) >= _DRIFT and gone > curves.median(spread))
 
 
 def validation_loss(history: History) -> Series:

@@ -24,6 +24,10 @@ _COMPARED = 4
 _USUAL, _PER_STEP = 16, 0.1
 #: The same for those who are frugal.
 _FIRST = 3
+#: Answers of a model of which something should have been made by then.
+_ANSWERS = 32
+#: After so many phases in a row without any such thing, four answers will do.
+_BARREN = 3
 #: Share of the budget for the others.
 _SHARE = 0.3
 
@@ -36,6 +40,7 @@ class Evaluations:
     ) -> None:
         self._record, self._mailbox, self._batches, self._cadence = record, mailbox, batches, cadence
         self._phases, self._frugal = 0, frugal
+        self._barren = 0  # phases in a row that nothing was made of
         self.spent = 0.0  # seconds that following them has taken
         self._familiar = inputs.Familiar()
         self._phase: Phase | None = None
@@ -78,8 +83,22 @@ class Evaluations:
             self._phases += 1
             self._phase = Phase(max(step - 1, 0))
         self._phase.announced |= announced
+        if self._fruitless:
+            if self.passes is not None and self.passes.open:
+                self.passes.end()
+            return
         if self.passes is not None and (not self.passes.open or self.passes.reading):
             self.passes.begin(reading=False)
+
+    @property
+    def _fruitless(self) -> bool:
+        """Whether a phase that nobody announced has had many answers and made nothing of them: a rollout, say."""
+        phase = self._phase
+        if phase is None or phase.announced:
+            return False
+        if sum(group.batches for group in phase.groups) < _ANSWERS >> self._barren:
+            return False
+        return not any(group.losses or group.counted or group.scored for group in phase.groups)
 
     def _too_often(self, step: int) -> bool:
         """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much.
@@ -91,10 +110,12 @@ class Evaluations:
 
     def end(self, *, by_backward: bool) -> None:
         """The phase is over: training goes on, or the run ends."""
-        phase, self._phase = self._phase, None
+        fruitless, phase, self._phase = self._fruitless, self._phase, None
         self._off = 0
         if phase is None:
             return
+        # After one rollout the next is known for what it is the sooner.
+        self._barren = min(self._barren + 1, _BARREN) if fruitless else 0
         batches = Counter[tuple[int, bool]]()
         for group in phase.groups:
             batches[group.loader, group.gradients] += group.batches
