@@ -214,7 +214,8 @@ _ALL: Final = (
         "over-regularised",
         "Regularisation drowns the signal",
         "Weight decay, a penalty or dropout is so strong that the weights shrink instead of learning.",
-        "Weights shrink or the penalty dominates while the loss stays near that of a constant prediction.",
+        "Weights shrink or the penalty dominates while the loss stays near that of a constant prediction; or the loss "
+        "stays where weight decay cancels the gradients of all data, and growing weights would lower it much further.",
         (
             "Lower weight decay (1e-4 … 1e-2) or the penalty's factor; dropout at most 0.5.",
             "Exclude biases and normalisation layers from weight decay.",

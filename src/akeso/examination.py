@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from akeso.catalogue import PROBLEMS, causes_of
-from akeso.detectors.standing import more_than_its_function, moving_targets, summed_over_episodes
+from akeso.detectors.standing import no_measure, summed_over_episodes
 from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
 from akeso.history import History
 from akeso.profiles import Profile, load_profile
@@ -192,7 +192,8 @@ def _unseen(history: History) -> list[str]:
         return [NO_LOSS if history.steps else "no training step was seen"]
     if len(loss) < _SHORT:
         of = f" of {history.steps}" if history.steps > len(loss) else ""
-        lines.append(f"only {len(loss)}{of} steps seen: too few to judge curves")
+        steps = "step" if len(loss) == 1 and not of else "steps"
+        lines.append(f"only {len(loss)}{of} {steps} seen: too few to judge curves")
     if not history.series("val_loss") and not history.series("val_accuracy"):
         printed = any(name.startswith(("val", "test")) for name in facts.get("printed_metrics") or ())
         where = "validation seen only in what the script prints" if printed else "no validation seen"
@@ -208,10 +209,8 @@ def _unseen(history: History) -> list[str]:
             )
         else:
             lines.append("no constant prediction to compare with: harm is judged by the loss curve alone")
-    if more_than_its_function(history):
-        lines.append("the loss holds more than the function that was recognised: its curve is not judged")
-    if moving_targets(history):
-        lines.append("the targets move, as those that a model makes for itself: the loss curve is not judged")
+    if reason := no_measure(history):
+        lines.append(f"{reason}: the loss curve is not judged")
     seen, total = facts.get("layers_seen"), facts.get("layers_total")
     if isinstance(seen, int) and isinstance(total, int) and seen < total:
         lines.append(f"{seen} of {total} layers visible")

@@ -180,7 +180,7 @@ def standing(history: History) -> Standing:
     adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
     adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
-    adversarial = adversarial or more_than_its_function(history) or moving_targets(history)
+    adversarial = adversarial or bool(no_measure(history))
     last = curves.level(curves.tail(values, 0.1, 8))
     means = curves.block_means(values, 20)
     accuracy, chance = _accuracy(history)
@@ -230,12 +230,20 @@ def summed_over_episodes(history: History) -> bool:
     return isinstance(most, int) and isinstance(least, int) and most > 2 * least
 
 
-def more_than_its_function(history: History) -> bool:
+def no_measure(history: History) -> str:
+    """Why neither the level of the loss nor a constant prediction's is a measure of anything; empty where they are."""
+    if _more_than_its_function(history):
+        return "the loss holds more than the function that was recognised"
+    if _moving_targets(history):
+        return "the targets move, as those that a model makes for itself"
+    return ""
+
+
+def _more_than_its_function(history: History) -> bool:
     """Whether a loss holds a term of either sign beside the function that was recognised, as a policy's gain.
 
     The function itself is never negative. What is added to it, and is no penalty, makes the loss so at some time, or
-    moves it up and down against its function; then neither the level of the loss nor a constant prediction's is a
-    measure of anything.
+    moves it up and down against its function.
     """
     facts = history.facts
     classes = facts.get("loss") == "cross_entropy" and facts.get("target_kind") == "indices"
@@ -256,7 +264,7 @@ def more_than_its_function(history: History) -> bool:
     return back_and_forth >= _BACK_AND_FORTH
 
 
-def moving_targets(history: History) -> bool:
+def _moving_targets(history: History) -> bool:
     """Whether the targets go up or down all the time: a model makes them for itself, as values of states it visits.
 
     A constant prediction of what was seen so far is then no measure, and a loss may rise as there is more to learn.
