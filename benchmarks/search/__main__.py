@@ -108,6 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
     if given.stepped is not None:
         size = replace(size, stepped=given.stepped)
+    if given.only != "evaluate" and size.stepped is not None and not given.device.startswith("cuda"):
+        parser.error(
+            f"most steps are replayed from CUDA graphs in this size: add --device cuda, not {given.device}"
+        )
     known = SPACES if given.only == "evaluate" else TASKS
     tasks = [task for task in given.tasks.split(",") if task] if given.tasks else list(known)
     unknown = [task for task in tasks if task not in known]

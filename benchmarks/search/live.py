@@ -220,7 +220,7 @@ def work(sizes: Sizes, folder: Path, device: str, trials: int, until: float, wai
 
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a trial that fails is told of, with its traceback
     while time.time() < until:
         try:
             search = waiting.get(timeout=1.0)

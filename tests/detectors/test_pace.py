@@ -187,7 +187,9 @@ def test_a_run_that_is_over_while_validation_gets_better_as_fast_as_ever() -> No
         evaluations=20,
     )
     assert first(slow) == "slow-convergence"
-    assert "ends too early" in examine(slow.history()).diagnoses[0].sentence
+    said = examine(slow.history()).diagnoses[0].sentence
+    assert "ends too early" in said
+    assert "still fell as fast as ever" in said
     # It slows down; its weights have moved far; it has learned; it went through its data once.
     assert first(replace(slow, validation=falling(2.3, 1.6))) is None
     assert first(replace(slow, update=lambda i: 0.01)) is None

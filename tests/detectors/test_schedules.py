@@ -173,3 +173,4 @@ def test_a_deep_stack_that_could_learn_its_samples_by_heart_and_does_not_is_kept
     history.facts["farthest_weight"] = shortest
     said = [one.sentence for one in _found(history)]
     assert any("12 layers without a norm" in sentence for sentence in said) == named
+    assert not any("still fell" in sentence for sentence in said)  # it has stood still for long

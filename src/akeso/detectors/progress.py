@@ -18,6 +18,8 @@ from akeso.history import Floats, History
 
 #: How far the loss that is trained on may drift from what the loss function gives before something else is in it.
 _ADDED = 1.02
+#: A fall over the second half of a run that is told of, as a share of a constant prediction's loss.
+_WORTH_SAYING = 0.005
 
 
 @dataclass(frozen=True)
@@ -212,9 +214,20 @@ class SlowConvergence(Detector):
                 **stand.evidence(),
             },
             f"Training ends too early: after {'only ' if stand.steps < self.min_steps else ''}{stand.steps} steps "
-            f"{left:.0%} of a constant prediction's loss is left, and it still fell as fast as ever."
+            f"{left:.0%} of a constant prediction's loss is left{self._how_it_fell(history, stand)}."
             + (f" {layers} layers without a norm learn slowly." if layers >= self.deep else ""),
         )
+
+    def _how_it_fell(self, history: History, stand: Standing) -> str:
+        """What the end of the run looked like; coming down to where a constant prediction stands is no fall yet."""
+        held_out, trained = (
+            np.minimum(values, stand.baseline)
+            for values in (validation_loss(history).values, history.series("loss").finite().values)
+        )
+        ends = [curves.trend(values[len(values) // 2 :]) for values in (trained, held_out)]
+        if not any(end.falls and -end.change > _WORTH_SAYING * stand.baseline for end in ends):
+            return ""
+        return ", and it still fell" + (" as fast as ever" if self._straight(trained) else "")
 
     def _passes(self, history: History) -> float:
         """How many times the run has gone through its data."""
