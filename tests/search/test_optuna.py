@@ -256,6 +256,10 @@ def test_an_objective_that_never_reports() -> None:
     made = study()
     with pytest.raises(BadInput, match="nothing was reported"):
         made.optimize(reporting([]), n_trials=1)
+    assert [row["outcome"] for row in of_study(made)] == ["crashed"]
+    assert "    0  crashed        failed outside of the watch (there: finished)" in shown_report(
+        of_study(made)
+    )
 
     def own_value(trial: optuna.Trial) -> float:
         with akeso.search.watch(trial, epochs=3):

@@ -23,18 +23,17 @@ def of_study(study: Any) -> list[dict[str, Any]]:
         attributes = trial.user_attrs
         about = attributes.get(memory.TRIAL, {})
         would = attributes.get(memory.SHADOW)
+        outcome, sentence = _ended(trial.state.name, attributes, about)
         rows.append(
             {
                 "number": trial.number,
                 "state": trial.state.name,
                 "values": trial.values,
-                "outcome": about.get("outcome")
-                or attributes.get("akeso:outcome")
-                or _plain(trial.state.name),
+                "outcome": outcome,
                 "problem": attributes.get("akeso:problem", ""),
                 "layer": attributes.get("akeso:layer", ""),
                 "step": attributes.get("akeso:step", -1),
-                "sentence": attributes.get("akeso:sentence", "") or about.get("error", ""),
+                "sentence": sentence,
                 "would_have": would["sentence"] if would else "",
                 "used": attributes.get(memory.USED),
                 "profile": about.get("profile", ""),
@@ -42,6 +41,18 @@ def of_study(study: Any) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _ended(state: str, attributes: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, str]:
+    """How a trial ended, and the sentence about it."""
+    outcome = about.get("outcome") or attributes.get("akeso:outcome") or _plain(state)
+    sentence = attributes.get("akeso:sentence", "") or about.get("error", "")
+    if state == "FAIL" and outcome != "crashed":
+        # The watch had ended well: what failed came after it, or no value was returned.
+        return "crashed", f"failed outside of the watch (there: {outcome})" + (
+            f". {sentence}" if sentence else ""
+        )
+    return outcome, sentence
 
 
 def _plain(state: str) -> str:
@@ -137,9 +148,8 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
         where = f" in {row['layer']}" if row["layer"] else ""
         when = f" at step {row['step']}" if row["step"] >= 0 else ""
         if row["sentence"]:
-            lines.append(
-                f"{row['number']:5d}  {row['outcome']:14} {row['problem']}{where}{when}: {row['sentence']}"
-            )
+            about = f"{row['problem']}{where}{when}: " if row["problem"] else ""
+            lines.append(f"{row['number']:5d}  {row['outcome']:14} {about}{row['sentence']}")
         if row["would_have"]:
             lines.append(f"{row['number']:5d}  would have been ended: {row['would_have']}")
         if row["used"]:
