@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from akeso.torch import inputs
+from akeso.torch.accounts import LatestCounts, TargetAccount
 from akeso.torch.losses import from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names
@@ -15,8 +16,6 @@ from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import (
     FEW,
-    LatestCounts,
-    TargetAccount,
     batch_items,
     facts_of,
     histogram_size,

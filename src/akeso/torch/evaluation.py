@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import torch
 
+from akeso.torch.accounts import spread_of
 from akeso.torch.losses import DIFFERENCES, LossCall
 from akeso.torch.mailbox import Delivery, Mailbox, Tag
-from akeso.torch.task import hits, spread_items, spread_of
+from akeso.torch.task import hits, spread_items
 
 #: What keeps a tensor a prediction of the same kind.
 _KEEPS: Final = frozenset(
