@@ -61,7 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
-        "--minutes", type=float, default=None, help="time for recording, or for live searches"
+        "--minutes",
+        type=float,
+        default=None,
+        help="time for recording, or for live searches (0: show those of before)",
     )
     parser.add_argument("--jobs", type=int, default=None, help="processes that share the device")
     parser.add_argument("--size", choices=["quick", "card", "swift", "full"], default=None)
@@ -108,7 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
     if given.stepped is not None:
         size = replace(size, stepped=given.stepped)
-    if given.only != "evaluate" and size.stepped is not None and not given.device.startswith("cuda"):
+    trains = given.only != "evaluate" and not (given.only == "live" and given.minutes == 0)
+    if trains and size.stepped is not None and not given.device.startswith("cuda"):
         parser.error(
             f"most steps are replayed from CUDA graphs in this size: add --device cuda, not {given.device}"
         )
@@ -125,11 +129,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.only == "live":
         from benchmarks.search.live import run_live
 
-        return run_live(
-            dict.fromkeys(tasks, size), given.pool[0], given.device, minutes=minutes, jobs=jobs,
-            samplers=given.samplers.split(","), rules=given.rules.split(","), repeats=given.repeats or 4,
-            trials=given.trials or 30,
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory() as scratch:
+            return run_live(
+                dict.fromkeys(tasks, size), unpacked(given.pool[0], Path(scratch)), given.device, minutes=minutes,
+                jobs=jobs, samplers=given.samplers.split(","), rules=given.rules.split(","),
+                repeats=given.repeats or 4, trials=given.trials or 30,
+            )  # fmt: skip
     if given.only in (None, "overhead"):
         # A quarter of the time that recording takes: a ratio needs fewer trials.
         overhead.measure(

@@ -252,15 +252,33 @@ def run_live(
         raise SystemExit(
             f"live searches compare {', '.join(LIVE[1:])}, but --rules names {','.join(rules)!r}"
         )
+    if minutes > 0:
+        wanted = [
+            Search(task, sampler, rule, seed)
+            for seed, task, sampler in product(range(repeats), sizes, samplers)
+            for rule in (LIVE[0], *chosen)
+        ]
+        _train(wanted, sizes, folder, device, trials, until=time.time() + 60 * minutes, jobs=jobs)
+    return verdict(lines_in(folder, sizes, samplers, chosen, repeats, trials), trials)
+
+
+def _train(
+    searches: Sequence[Search],
+    sizes: Sizes,
+    folder: Path,
+    device: str,
+    trials: int,
+    *,
+    until: float,
+    jobs: int,
+) -> None:
+    """Go on with the searches in several processes until they are over, or the time is."""
     folder.mkdir(parents=True, exist_ok=True)
-    until = time.time() + 60 * minutes
     with_service = device.startswith("cuda") and start_mps()
     context = multiprocessing.get_context("spawn")
     waiting = context.Queue()
-    wanted = list(product(range(repeats), sizes, samplers))
-    for seed, task, sampler in wanted:
-        for rule in (LIVE[0], *chosen):
-            waiting.put(Search(task, sampler, rule, seed))
+    for search in searches:
+        waiting.put(search)
     arguments = (sizes, folder, device, trials, until, waiting)
     workers = [context.Process(target=work, args=arguments) for _ in range(jobs)]
     for worker in workers:
@@ -270,7 +288,6 @@ def run_live(
     if with_service:
         subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False)
     waiting.cancel_join_thread()
-    return verdict(lines_in(folder, sizes, samplers, chosen, repeats, trials), trials)
 
 
 def lines_in(

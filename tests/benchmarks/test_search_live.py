@@ -12,6 +12,7 @@ import pytest
 
 from akeso.search.simulation import Ended
 from akeso.search.verdict import CONTINUE
+from benchmarks.search.__main__ import main
 from benchmarks.search.live import (
     Search,
     compared,
@@ -95,3 +96,20 @@ def test_what_cannot_be_run_is_refused_and_what_is_not_there_is_said(
         run_live(SIZES, tmp_path, "cpu", samplers=["grid"], rules=["akeso"], **options)  # type: ignore[arg-type]
     assert verdict([], 30) == 1
     assert "no repeat is over yet" in capsys.readouterr().out
+
+
+def test_recorded_searches_are_shown_again_on_any_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    of_before = ["--only", "live", "--size", "swift", "--samplers", "tpe,gp", "--rules", "akeso"]
+    kept = [
+        "--tasks",
+        "Ex96Trans",
+        "--pool",
+        str(Path(__file__).parents[2] / "benchmarks/search/pools/live.tar.gz"),
+    ]
+    assert main([*of_before, *kept, "--minutes", "0", "--repeats", "6"]) == 1
+    shown = capsys.readouterr().out
+    assert [line.split()[3] for line in shown.splitlines() if line.startswith("Ex96Trans")] == ["2", "2"]
+    assert "Top10HR 80.0%" in shown
+    with pytest.raises(SystemExit):
+        main(of_before)
+    assert "add --device cuda, not cpu" in capsys.readouterr().err
