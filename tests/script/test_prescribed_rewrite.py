@@ -290,3 +290,78 @@ def test_everything_after_the_last_layer_is_said_in_words(change):
     made = change(edit("substitute-activation", "output", from_="everything", to="LogSoftmax"))
     assert not made.diff
     assert "what its last layer gives, through LogSoftmax" in made.words[0]
+
+
+@pytest.mark.parametrize(
+    ("loop", "cleared"),
+    [
+        (("    loss.backward()", "    optimizer.step()"), "    optimizer.zero_grad()\n    loss.backward()\n"),
+        (
+            ("    (loss / 2).backward()", "    if step % 2:", "        optimizer.step()"),
+            "        optimizer.step()\n        optimizer.zero_grad()\n",
+        ),
+        (
+            ("    for part in loss.chunk(1):", "        part.backward()", "    optimizer.step()"),
+            "    optimizer.step()\n    optimizer.zero_grad()\n",
+        ),
+        (
+            ("    def closure():", "        loss = F.cross_entropy(model(batch), target)", "        loss.backward()",
+             "        return loss", "    optimizer.step(closure)"),
+            "        optimizer.zero_grad()\n        loss.backward()\n        return loss\n",
+        ),
+    ],
+)  # fmt: skip
+def test_gradients_are_cleared_once_for_every_step(tmp_path, loop, cleared):
+    source = SCRIPT.replace("for batch, target in loader:", "for step, (batch, target) in enumerate(loader):")
+    source = source.replace(
+        "F.cross_entropy(out, target)", "F.cross_entropy(out, target, reduction='none').mean()[None]"
+    )
+    source = source.replace("    loss.backward()\n    optimizer.step()", "\n".join(loop))
+    done = perform(tmp_path, source, edit("add-zero-grad"))
+    clues = Clues(done.ledger.to_dict()["places"], [], {})
+    revised = rewrite(tmp_path / "train.py", Prescription([edit("add-zero-grad")]), clues)
+    assert revised.words == ()
+    (added,) = lines(revised.diff, "+")
+    assert added == "optimizer.zero_grad()"
+    kept = "".join(line[1:] for line in revised.diff.splitlines(keepends=True)[3:] if line[0] in " +")
+    assert cleared in kept
+
+
+@pytest.mark.parametrize(
+    ("loss", "made", "extra", "added", "said"),
+    [
+        ("nn.BCEWithLogitsLoss()(", "", "", "loss = nn.BCELoss()(out, target.float())", False),
+        (
+            "F.binary_cross_entropy_with_logits(", "", "",
+            "loss = F.binary_cross_entropy(out, target.float())", False,
+        ),
+        ("F.binary_cross_entropy_with_logits(", "", ", pos_weight=torch.ones(1)", "return y", True),
+        ("nn.BCEWithLogitsLoss()(", "torch.autocast('cpu', enabled=False)", "", "return y", True),
+    ],
+)  # fmt: skip
+def test_a_sigmoid_under_a_loss_of_scores_leaves_what_the_script_reads_as_it_was(
+    tmp_path, loss, made, extra, added, said
+):
+    model = (
+        "class Net(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)[:, 0]\n"
+        "        return torch.sigmoid(y)\n"
+    )
+    source = SCRIPT.replace("model = nn.Sequential(", f"{made}\n{model}\nmodel = Net(")
+    source = source.replace("nn.Linear(8, 2), nn.Softmax(dim=1),", "nn.Linear(8, 1),")
+    source = source.replace("F.cross_entropy(out, target)", f"{loss}out, target.float(){extra})")
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    off = edit("substitute-activation", "output", from_="Sigmoid", to="none")
+    revised = rewrite(tmp_path / "train.py", Prescription([off]), clues)
+    assert lines(revised.diff, "+") == [added]
+    assert any("hold them against 0 where" in words for words in revised.words) == said
+
+
+def test_a_module_made_and_called_at_once_is_exchanged_and_still_called(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.replace("F.cross_entropy(out, target)", "nn.CrossEntropyLoss()(out, target)"))
+    other = edit("substitute-loss", from_="cross_entropy", to="nll_loss")
+    revised = rewrite(path, Prescription([other]), Clues({}, [], {}))
+    assert lines(revised.diff, "+") == ["loss = nn.NLLLoss()(out, target)"]

@@ -332,3 +332,19 @@ def test_a_kernel_of_which_only_the_middle_sees_data_is_seen_to_change() -> None
             optimizer.step()
     assert watch.history.series("update_ratio", "0.weight").values.min() > 0
     assert "parameters-not-trained" not in [found.problem for found in watch.diagnoses]
+
+
+def test_a_constant_answer_to_wide_images_is_drawn_from_all_over_them() -> None:
+    torch.manual_seed(0)
+    images = (torch.rand(100, 784) < 0.5).float()
+    images[:, :300] = 0.0  # an empty rim
+    model = nn.Linear(784, 784)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(model(images), images).backward()
+            optimizer.step()
+    mean = images.mean(0).expand_as(images)
+    constant = F.binary_cross_entropy(mean, images).item()
+    assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=0.01)

@@ -39,6 +39,8 @@ class Draft:
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.Call) or (names is not None and name_of(node) not in names):
                 continue
+            if names is not None and isinstance(node.func, ast.Call):
+                continue  # Softmax(dim=1)(x): what is called there has no name
             if line is None or node.lineno <= line <= (node.end_lineno or node.lineno):
                 yield node
 

@@ -41,8 +41,16 @@ def _steps(draft: Draft, clues: Clues) -> Iterator[tuple[ast.stmt, str]]:
         for call in draft.calls({"step"}, int(place["line"])):
             statement = draft.statement(call)
             if statement is not None and isinstance(call.func, ast.Attribute):
-                holder = call.args[0] if call.args else call.func.value  # scaler.step(optimizer)
-                yield statement, draft.text(holder)
+                given = call.args[0] if call.args and not _is_function(draft, call.args[0]) else None
+                yield statement, draft.text(given or call.func.value)  # scaler.step(optimizer), step(closure)
+
+
+def _is_function(draft: Draft, node: ast.AST) -> bool:
+    """Whether a node is a function of the script, or a lambda."""
+    if isinstance(node, ast.Lambda):
+        return True
+    made = (one.name for one in ast.walk(draft.tree) if isinstance(one, ast.FunctionDef))
+    return isinstance(node, ast.Name) and node.id in made
 
 
 def _number(value: float) -> str:
@@ -203,13 +211,24 @@ def _undo_made(draft: Draft, cure: Prescription) -> None:
 
 
 def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """Gradients cleared before the backward pass that the step belongs to."""
+    """Gradients cleared before the backward pass that the step belongs to.
+
+    Where a step takes the gradients of several passes together, they are cleared right after it; where the backward
+    pass is in a function that the step is given, there.
+    """
     for statement, name in _steps(draft, clues):
         backward = [draft.statement(call) for call in draft.calls({"backward"})]
         before = [found for found in backward if found is not None and found.lineno <= statement.lineno]
-        if before:
-            draft.add_before(max(before, key=lambda found: found.lineno), f"{name}.zero_grad()")
-            return None
+        if not before:
+            continue
+        nearest = max(before, key=lambda found: found.lineno)
+        holder = draft.parents.get(nearest)
+        given = {name_of(part) for call in draft.calls({"step"}, statement.lineno) for part in call.args}
+        if holder is draft.parents.get(statement) or getattr(holder, "name", "") in given:
+            draft.add_before(nearest, f"{name}.zero_grad()")
+        else:
+            draft.add_after(statement, f"{name}.zero_grad()")
+        return None
     return "clear gradients before each backward pass: optimizer.zero_grad()"
 
 

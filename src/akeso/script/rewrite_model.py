@@ -27,6 +27,18 @@ _NORMS = {
 }  # fmt: skip
 
 
+#: Losses of scores, and those of probabilities that are the same otherwise.
+_OF_PROBABILITIES = {
+    "BCEWithLogitsLoss": "BCELoss", "binary_cross_entropy_with_logits": "binary_cross_entropy",
+}  # fmt: skip
+#: What says that a script trains with mixed precision.
+_MIXED = ("autocast", "precision", "GradScaler", "fp16", "bf16")
+_SCORES = (
+    "the model gives scores now: apply torch.sigmoid where the script takes them for probabilities, and hold them "
+    "against 0 where it held them against 0.5"
+)
+
+
 def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another activation at the lines where the old one is made or called."""
     new, where = str(edit.values["to"]), edit.where or "hidden"
@@ -34,6 +46,9 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
         through = "" if new in ("none", "Identity") else f", through {new}"
         return f"let the model return what its last layer gives{through}, without what comes after it"
     role = "output" if where == "output" else "hidden"
+    scores = role == "output" and new in ("none", "Identity") and edit.values.get("from") == "Sigmoid"
+    if scores and _loss_of_probabilities(draft):
+        return None
     done = False
     roles: dict[int, set[str]] = {}
     for site in clues.sites:
@@ -53,7 +68,7 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
         for call in draft.calls(names, line):
             done = _exchanged(draft, call, site["activation"], new) or done
     if done:
-        return None
+        return _SCORES if scores else None
     old = str(edit.values.get("from") or "the activation")
     if new in ("none", "Identity"):
         return f"take {old} off the model's output: what comes after it wants raw scores"
@@ -62,6 +77,23 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
     if old == new:
         return f"apply {new} once to the model's output, not twice"
     return f"put {new} in the place of {old} ({where})"
+
+
+def _loss_of_probabilities(draft: Draft) -> bool:
+    """Take the loss that wants probabilities, where the script makes or calls the one with logits.
+
+    What else it does with the model's answers, such as holding them against 0.5, stays right then. Under mixed
+    precision torch refuses that loss.
+    """
+    calls = list(draft.calls(set(_OF_PROBABILITIES)))
+    weighted = any(keyword.arg == "pos_weight" for call in calls for keyword in call.keywords)
+    if not calls or weighted or any(word in draft.source for word in _MIXED):
+        return False
+    for call in calls:
+        owner = f"{draft.text(call.func.value)}." if isinstance(call.func, ast.Attribute) else ""
+        modules = "torch.nn.functional" if name_of(call)[:1].islower() else "torch.nn"
+        draft.replace(call.func, f"{owner or draft.alias(modules) + '.'}{_OF_PROBABILITIES[name_of(call)]}")
+    return True
 
 
 def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:

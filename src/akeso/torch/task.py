@@ -177,6 +177,15 @@ def _counts(classes: torch.Tensor, length: int) -> torch.Tensor:
     return (flat.unsqueeze(1) == torch.arange(length, device=flat.device)).sum(0)
 
 
+def _followed(target: torch.Tensor) -> torch.Tensor:
+    """The columns of a batch of values; of many, some from all over: the first of an image are nothing but its rim."""
+    columns = target.reshape(len(target), -1)
+    count = columns.shape[1]
+    if count > _COLUMNS:
+        columns = columns[:, torch.arange(_COLUMNS, device=columns.device) * count // _COLUMNS]
+    return columns.double()
+
+
 def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
     """The readings of one training batch: ranges, spread, accuracy, targets."""
     items: Items = []
@@ -198,11 +207,7 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
             low, high = torch.aminmax(part)
             var, mean = torch.var_mean(part, correction=0)
             items += [("target_min", low), ("target_max", high), ("target_var", var), ("target_mean", mean)]
-            columns = (
-                part.reshape(len(part), -1)[:, :_COLUMNS].double()
-                if part.dim()
-                else part.reshape(1, 1).double()
-            )
+            columns = _followed(part if part.dim() else part.reshape(1, 1))
             items += [
                 ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
@@ -253,7 +258,7 @@ def spread_items(call: LossCall) -> tuple[int, torch.Tensor, torch.Tensor] | Non
     target = call.target
     if call.name not in _VALUE_LOSSES or not target.is_floating_point() or target.numel() < 2:
         return None
-    columns = target.reshape(len(target), -1)[:, :_COLUMNS].double()
+    columns = _followed(target)
     return len(columns), columns.sum(0), (columns * columns).sum(0)
 
 
