@@ -21,6 +21,8 @@ class Symptom:
     layer: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     sentence: str = ""
+    #: What helps in this very case; without it, all that helps against the problem.
+    helps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def _diagnosis(symptom: Symptom, because: tuple[str, ...]) -> Diagnosis:
         int(symptom.step),
         {key: _plain(value) for key, value in symptom.evidence.items() if value is not None},
         because,
-        problem.helps if problem is not None else (),
+        symptom.helps or (problem.helps if problem is not None else ()),
         symptom.sentence,
     )
 

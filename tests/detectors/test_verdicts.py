@@ -141,3 +141,15 @@ def test_nothing_is_said_while_a_healthy_run_is_under_way(kind):
         assert examine(part).status == "healthy"
         part.planned_steps = None
         assert examine(part).status == "healthy"
+
+
+def test_missing_values_are_told_of_once_with_what_helps_against_them():
+    both = Sketch(run={"input_nonfinite": 0.01, "target_nonfinite": 0.02}, **CHANCE)
+    found = examine(both.history()).diagnoses[0]
+    assert found.problem == "abnormal-data"
+    assert found.sentence == "The inputs and the targets contain values that are NaN or infinite."
+    assert found.remedies[0].startswith("Find where missing values come from")
+    assert len(found.remedies) == 2
+    one = examine(Sketch(run={"input_nonfinite": 0.01}, **CHANCE).history()).diagnoses[0]
+    assert one.sentence == "The inputs contain values that are NaN or infinite."
+    assert len(one.remedies) == 1

@@ -166,6 +166,22 @@ def test_targets_are_standardised_only_where_they_need_it() -> None:
     assert _remedies(_history(), "abnormal-data") == [["scale-inputs"]]
 
 
+@pytest.mark.parametrize(("size", "kinds"), [(1.0, ["none", "standard"]), (400.0, ["standard"])])
+def test_missing_values_among_ordinary_ones_are_imputed_and_the_rest_is_left(
+    size: float, kinds: list[str]
+) -> None:
+    history = _history()
+    for step in range(4):
+        history.add(step, "input_nonfinite", "", 0.1 if step == 2 else 0.0)
+        history.add(step, "input_std", "", size)
+        history.add(step, "input_max", "", 3 * size)
+    found = candidates(history, [_found("abnormal-data")])
+    doses = [
+        edit.values["kind"] for one in found for edit in one.prescription if edit.remedy == "scale-inputs"
+    ]
+    assert doses == kinds
+
+
 def test_roots_come_first_and_nothing_twice() -> None:
     history = _history(activations={"1": "ReLU"}, std=2.0)
     found = candidates(

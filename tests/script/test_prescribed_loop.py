@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import runpy
 
 import pytest
@@ -332,3 +333,32 @@ for _ in range(5):
     )
     done = perform(tmp_path, source, edit("standardise-targets"))
     assert "put back in their units" in done.refused["standardise-targets"]
+
+
+MISSING = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(64, 4)
+y = x.sum(1, keepdim=True)
+x[::9, 1] = torch.nan
+y[::8] = torch.nan
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(40):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    value = float(nn.functional.mse_loss(model(x[:32]), y[:32]))
+    nothing = float(nn.functional.mse_loss(model(x[:1]), y[:1]))
+"""
+
+
+def test_where_inputs_are_cleaned_samples_without_a_target_are_left_out(tmp_path):
+    assert not math.isfinite(perform(tmp_path, MISSING)["value"])
+    done = perform(tmp_path, MISSING, edit("scale-inputs", kind="none", nan="impute", outliers="keep"))
+    assert done["value"] < 0.5  # what was imputed cannot be known
+    assert done["nothing"] == 0.0
+    assert done.ledger.facts["missing_targets"]

@@ -207,3 +207,16 @@ def test_gradients_are_clipped_by_norm_or_value() -> None:
         assert float(size) == pytest.approx(limit, rel=1e-3)
     with pytest.raises(AkesoError):
         clip(model.parameters(), "sideways", 1.0)
+
+
+def test_cleaning_alone_leaves_what_is_there_as_it_is() -> None:
+    torch.manual_seed(0)
+    table = torch.randn(400, 6) * 40.0
+    holes = torch.rand(400, 6) < 0.03
+    table[holes] = torch.nan
+    scaler, _ = fit_scaler(table, only_clean=True)
+    again = type(scaler)(tuple(scaler.centre.shape), scaler.axis)
+    again.load_state_dict(scaler.state_dict())
+    out = again(table)
+    assert torch.equal(out[~holes], table[~holes])
+    assert float(out[holes].abs().max()) < 10  # at the middle of its column

@@ -61,6 +61,12 @@ def _normalised(history: History) -> bool:
     return any("norm" in f"{layer.role} {layer.kind}".lower() for layer in ordered[:2])
 
 
+_IMPUTE = "Find where missing values come from; drop those samples, or put the median of the feature in their place."
+_LEAVE_OUT = (
+    "Leave samples out whose target is missing: a loss on them is NaN, and so is every weight after it."
+)
+
+
 @dataclass(frozen=True)
 class AbnormalData(Detector):
     """Inputs or targets that are not finite, or so badly scaled that the training suffers."""
@@ -142,6 +148,7 @@ class AbnormalData(Detector):
             "",
             {"target_top_share": round(top_share(history), 4), **stand.evidence()},
             "The data comes sorted by class: a batch holds one class, the next ones another. Shuffle it.",
+            ("Shuffle the training set (`DataLoader(…, shuffle=True)`).",),
         )
 
     def _chain(self, history: History, stand: Standing) -> bool:
@@ -157,19 +164,26 @@ class AbnormalData(Detector):
 
     def _missing(self, history: History) -> Iterator[Symptom]:
         seen = {event.data.get("what"): event for event in history.events_of("non-finite")}
+        figures, first = {}, []
         for what in ("input", "target"):
             share, step = _worst(history, f"{what}_nonfinite")
             event = seen.get(what)
             if share > 0 or event is not None:
-                yield Symptom(
-                    self.name,
-                    "error",
-                    0.97,
-                    step if share > 0 or event is None else event.step,
-                    "",
-                    {f"{what}_nonfinite": float(f"{share:.3g}")},
-                    f"The {what}s contain values that are NaN or infinite.",
-                )
+                figures[f"{what}_nonfinite"] = float(f"{share:.3g}")
+                first.append(step if share > 0 or event is None else event.step)
+        if not figures:
+            return
+        where = " and the ".join(f"{name.removesuffix('_nonfinite')}s" for name in figures)
+        yield Symptom(
+            self.name,
+            "error",
+            0.97,
+            min(first),
+            "",
+            figures,
+            f"The {where} contain values that are NaN or infinite.",
+            (_IMPUTE, *((_LEAVE_OUT,) if "target_nonfinite" in figures else ())),
+        )
 
     def _inputs(self, history: History, stand: Standing) -> Iterator[outliers.Finding]:
         mean, std = _early_median(history, "input_mean"), _early_median(history, "input_std")

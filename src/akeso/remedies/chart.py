@@ -60,6 +60,7 @@ class Chart:
     input_scale: float
     odd_inputs: bool  # they vary hardly or hugely, lie far off zero, or some reach far beyond the others
     target_scale: float
+    merely_missing: bool  # some inputs or targets are not finite, and the others are of an ordinary size
     steps: int
     planned: int
     clipped: float  # the norm or value the program clips to, 0 when it does not
@@ -111,6 +112,7 @@ def chart(history: History) -> Chart:
         input_scale=_scale(history, "input"),
         odd_inputs=_odd_inputs(history),
         target_scale=_scale(history, "target"),
+        merely_missing=_merely_missing(history),
         steps=history.steps,
         planned=history.planned_steps or max(history.steps, 1),
         clipped=_clip(history),
@@ -143,12 +145,26 @@ def _start(history: History, signal: str, scope: str) -> float:
 
 def _scale(history: History, what: str) -> float:
     """How far values reach from zero in the first batches; infinite where some are not finite."""
+    return math.inf if _missing(history, what) else _reach(history, what)
+
+
+def _missing(history: History, what: str) -> bool:
     missing = history.series(f"{what}_nonfinite").values
-    if len(missing) and float(np.nanmax(missing)) > 0:
-        return math.inf
+    return len(missing) > 0 and float(np.nanmax(missing)) > 0
+
+
+def _reach(history: History, what: str) -> float:
+    """How far values reach from zero in the first batches without missing ones."""
     reach = [history.series(f"{what}_{end}").finite().values[:8] for end in ("min", "max")]
     peaks = [float(np.max(np.abs(values))) for values in reach if len(values)]
     return max(peaks) if peaks else 1.0
+
+
+def _merely_missing(history: History) -> bool:
+    spreads = history.series("input_std").finite().values
+    ordinary = not len(spreads) or 0.05 < float(np.median(spreads)) < 30
+    missing = _missing(history, "input") or _missing(history, "target")
+    return missing and ordinary and all(0.05 < _reach(history, what) <= 30 for what in ("input", "target"))
 
 
 def _odd_inputs(history: History) -> bool:

@@ -23,6 +23,11 @@ def scale_inputs() -> Edit:
     return Edit("scale-inputs", "", {"kind": "standard", "nan": "impute", "outliers": "clip"})
 
 
+def clean_inputs() -> Edit:
+    """Missing values imputed, everything else left as it is."""
+    return Edit("scale-inputs", "", {"kind": "none", "nan": "impute", "outliers": "keep"})
+
+
 class Shuffle(Remedy):
     """Batches drawn at random, where they were seen to hold one class each."""
 
@@ -65,8 +70,11 @@ class ScaleInputs(Remedy):
         if str(history.facts.get("input_kind", "values")) not in ("values", "unknown"):
             yield from TargetUnits().prescribe(history, diagnoses)
             return
+        facts = chart(history)
+        if facts.merely_missing:
+            yield Prescription([clean_inputs()])
         units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
-        odd_inputs = chart(history).input_scale
+        odd_inputs = facts.input_scale
         if units:
             yield Prescription([scale_inputs(), *units])
             if odd_inputs <= 10:

@@ -42,7 +42,7 @@ from akeso.errors import BadInput
 #: weight-classes          ``kind``: "inverse-frequency"
 #: standardise-targets     none
 #: scale-targets           ``low``, ``high``: targets between these are brought between 0 and 1
-#: scale-inputs            ``kind``: "standard"; ``nan``: "impute"; ``outliers``: "clip"
+#: scale-inputs            ``kind``: "standard", "none" to clean alone; ``nan``: "impute"; ``outliers``: "clip", "keep"
 #: embed-inputs            ``names``: the largest number that stands for one
 #: roll-back               ``step``, ``skip``, ``factor``
 #: keep-best-weights       none: what is handed back are the weights of the best evaluation, not the last ones

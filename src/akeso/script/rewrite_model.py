@@ -241,9 +241,14 @@ def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     """Inputs standardised where they enter the model; in words where every feature has figures of its own."""
     scale = dict(clues.facts.get("input_scale") or {})
     mean, spread = scale.get("mean") or [], scale.get("std") or []
+    leave_out = "; leave samples out whose target is not finite, in training and in validation"
+    leave_out = leave_out if clues.facts.get("missing_targets") else ""
+    if edit.values.get("kind") == "none":
+        return f"replace inputs that are not finite by the median of their feature in the training inputs{leave_out}"
     words = "standardise the inputs, x = (x - mean) / std, with mean and std of the training inputs alone"
     if scale.get("dirty"):
         words += "; replace what is not finite by the median and pull in outliers first"
+    words += leave_out
     if not mean or len(set(mean)) > 1 or len(set(spread)) > 1 or scale.get("dirty"):
         shown = f" (here mean {short(mean)}, std {short(spread)})" if mean else ""
         return words + shown

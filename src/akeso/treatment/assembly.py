@@ -167,7 +167,8 @@ def _edit_data(built: Assembly, prescription: Prescription) -> None:
         if not isinstance(inputs, Tensor):
             raise Refused("inputs are no tensors")
         # The scaler works in front of the model until it is handed over, so that the watch sees what it makes.
-        built.scaler, found = fit_scaler(inputs.to(next(built.model.parameters()).device))
+        device = next(built.model.parameters()).device
+        built.scaler, found = fit_scaler(inputs.to(device), only_clean=edit.values.get("kind") == "none")
         return "inputs: " + "; ".join(found)
 
     _each(built, prescription, "set-batch-size", batch_size)

@@ -81,6 +81,19 @@ def between_zero_and_one(call: Call, low: float, high: float) -> Call:
     return replace(call.with_(target=between(call.target, call.prediction, low, high)), substituted=True)
 
 
+def without_missing(call: Call) -> Call:
+    """The call on the samples whose target is there; the same call where that is all of them."""
+    prediction, target = call.prediction, call.target
+    if not target.is_floating_point() or not target.dim() or len(prediction) != len(target):
+        return call
+    there = torch.isfinite(target).reshape(len(target), -1).all(1)
+    if bool(there.all()):
+        return call
+    if not bool(there.any()):
+        prediction, target, there = prediction * 0, torch.zeros_like(target), torch.ones_like(there)
+    return replace(call.with_(input=prediction[there], target=target[there]), substituted=True)
+
+
 def _made(call: Call, name: str, prediction: Tensor, target: Tensor) -> Call:
     reduction = call.arguments.get("reduction", "mean")
     if reduction not in ("none", "sum"):

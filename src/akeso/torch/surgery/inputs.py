@@ -30,6 +30,7 @@ class InputScaler(nn.Module):
     high: Tensor
     fill: Tensor
     codes: Tensor
+    bound: Tensor
 
     def __init__(self, shape: tuple[int, ...], axis: int) -> None:
         super().__init__()
@@ -43,6 +44,7 @@ class InputScaler(nn.Module):
         ):
             self.register_buffer(name, torch.full(shape, value))
         # Values that stand for missing ones: one above and one below all others.
+        self.register_buffer("bound", torch.tensor(_BOUND))
         self.register_buffer("codes", torch.full((2, *shape), torch.nan))
 
     def forward(self, value: Tensor) -> Tensor:
@@ -55,7 +57,19 @@ class InputScaler(nn.Module):
             missing = missing | (value == self._spread(code, value))
         value = torch.where(missing, fill, value)
         value = torch.minimum(torch.maximum(value, low), high)
-        return ((value - centre) / scale).clamp(-_BOUND, _BOUND)
+        bound = self.bound.to(value.dtype)
+        return ((value - centre) / scale).clamp(-bound, bound)
+
+    def leave_as_it_is(self) -> None:
+        """Impute what is missing, and nothing else."""
+        for part, value in (
+            (self.centre, 0.0),
+            (self.scale, 1.0),
+            (self.low, -torch.inf),
+            (self.high, torch.inf),
+        ):
+            part.fill_(value)
+        self.bound.fill_(torch.inf)
 
     def _spread(self, part: Tensor, value: Tensor) -> Tensor:
         part = part.to(dtype=value.dtype)
@@ -66,8 +80,11 @@ class InputScaler(nn.Module):
         return part.reshape(shape)
 
 
-def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
-    """A scaler for these training inputs, and a list of what was found wrong with them."""
+def fit_scaler(inputs: Tensor, *, only_clean: bool = False) -> tuple[InputScaler, list[str]]:
+    """A scaler for these training inputs, and a list of what was found wrong with them.
+
+    With ``only_clean`` what is missing is imputed and all the rest stays as it is.
+    """
     if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
         raise Refused(f"inputs of type {str(inputs.dtype).removeprefix('torch.')} are names, not quantities")
     if inputs.dim() < 2:
@@ -106,6 +123,8 @@ def fit_scaler(inputs: Tensor) -> tuple[InputScaler, list[str]]:
     for name, part in (("centre", centre), ("scale", scale), ("low", low), ("high", high), ("fill", middle),
                        ("codes", codes)):  # fmt: skip
         setattr(scaler, name, part.to(dtype=dtype))
+    if only_clean:
+        scaler.leave_as_it_is()
     known = sorted(set(codes[~codes.isnan()].tolist()))
     notes = [f"{code:g} taken as missing" for code in known[:8]]
     notes += [f"{len(known) - 8} more values taken as missing"] if len(known) > 8 else []

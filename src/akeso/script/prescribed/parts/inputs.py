@@ -51,7 +51,7 @@ class Inputs(Part):
             return args
         try:
             if training:
-                self._learn(value)
+                self._learn(value, only_clean=edit.values.get("kind") == "none")
         except Refused as refusal:
             self.ledger.object_to(edit, str(refusal))
             return args
@@ -61,7 +61,7 @@ class Inputs(Part):
         self.ledger.mark(edit)
         return (self._scaler.to(value.device).forward(value), *args[1:])
 
-    def _learn(self, value: Tensor) -> None:
+    def _learn(self, value: Tensor, *, only_clean: bool) -> None:
         known = sum(map(len, self._batches))
         if known >= _ENOUGH:
             return
@@ -70,7 +70,8 @@ class Inputs(Part):
         if known < 2 * self._fitted_on and known < _ENOUGH:
             return
         with quiet():
-            self._scaler, notes = fit_scaler(torch.cat(self._batches) if self._alike() else value)
+            known_batches = torch.cat(self._batches) if self._alike() else value
+            self._scaler, notes = fit_scaler(known_batches, only_clean=only_clean)
         self._fitted_on = known
         self.ledger.facts["input_scale"] = {
             "mean": [float(x) for x in self._scaler.centre.reshape(-1)[:1024]],

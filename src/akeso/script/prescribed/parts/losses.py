@@ -19,6 +19,7 @@ from akeso.script.prescribed.loss_changes import (
     Counts,
     between_zero_and_one,
     substituted,
+    without_missing,
 )
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.parts.models import by_the_loss
@@ -128,7 +129,7 @@ class Losses(Part):
     # the changes ------------------------------------------------------------------------------------------
 
     def _changed(self, call: Call, *, training: bool) -> Call:
-        call = self._reshaped(call)
+        call = self._complete(self._reshaped(call))
         for edit in self.ledger.prescription:
             if edit in self.ledger.refused:
                 continue
@@ -179,6 +180,15 @@ class Losses(Part):
             return call
         self.ledger.mark(edit)
         return call.with_(target=target.reshape(prediction.shape))
+
+    def _complete(self, call: Call) -> Call:
+        """Where inputs are cleaned, samples without a target are left out."""
+        if self.ledger.one("scale-inputs") is None:
+            return call
+        complete = without_missing(call)
+        if complete is not call:
+            self.ledger.facts["missing_targets"] = True
+        return complete
 
     def subtract(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A loss written by hand: a column minus a row of equal size would give a square."""

@@ -74,6 +74,7 @@ class Targets:
         everything = known_targets(self.operation.current_loader, target)
         sample = target if everything is None else everything
         flat = sample.detach().float().reshape(-1, prediction.shape[-1] if prediction.dim() > 1 else 1)
+        flat = flat[torch.isfinite(flat).all(1)]
         spread = flat.std(0)
         self._mean = flat.mean(0)
         self._spread = torch.where(torch.isfinite(spread) & (spread > 1e-12), spread, torch.ones_like(spread))
