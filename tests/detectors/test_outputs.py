@@ -80,6 +80,35 @@ def test_a_softmax_cannot_reach_what_sums_to_more_than_one(activation: str, mean
     assert _named({**PIXELS, "output_shape": [32, 64], "output_activation": activation}, run) == named
 
 
+@pytest.mark.parametrize(
+    ("labels", "kind", "loss", "named"),
+    [
+        (1.8, "binary", "binary_cross_entropy", "improper-output-activation"),
+        (1.1, "binary", "binary_cross_entropy", ""),  # hardly any sample has more than one
+        (1.0, "one-hot", "binary_cross_entropy", ""),
+        (1.8, "values", "mse_loss", ""),
+    ],
+)
+def test_a_softmax_shares_out_one_among_labels_that_hold_together(
+    labels: float, kind: str, loss: str, named: str
+) -> None:
+    run = {
+        "output_min": 0.0,
+        "output_max": 0.9,
+        "target_mean": labels / 10,
+        "target_min": 0.0,
+        "target_max": 1.0,
+    }
+    facts = {
+        "loss": loss,
+        "target_kind": kind,
+        "classes": 10,
+        "output_shape": [32, 10],
+        "output_activation": "softmax",
+    }
+    assert _named(facts, run) == named
+
+
 def test_a_softmax_over_the_pixels_of_each_channel_may_reach_its_targets() -> None:
     run = {"output_min": 0.0, "output_max": 0.9, "target_mean": 1 / 64, "target_min": 0.0, "target_max": 1.0}
     facts = {**PIXELS, "classes": 17, "output_shape": [32, 17, 8, 8], "output_activation": "softmax"}

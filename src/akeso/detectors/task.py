@@ -135,6 +135,7 @@ class ImproperOutputActivation(Detector):
     reach: float = 0.3
     mass: float = 0.1
     shared: float = 2.0
+    shared_labels: float = 1.3
     tolerance: float = 1e-3
 
     def detect(self, history: History) -> Iterator[Symptom]:
@@ -263,7 +264,9 @@ class ImproperOutputActivation(Detector):
         if known.activation != "softmax" or known.loss not in VALUE_LOSSES | {"binary_cross_entropy"}:
             return None
         least = min(known.target_sums, default=0.0)
-        if known.kind in ("one-hot", "probabilities") or known.high <= 0.0 or not least >= self.shared:
+        labels = known.kind == "binary" and known.loss == "binary_cross_entropy"
+        needed = self.shared_labels if labels else self.shared
+        if known.kind in ("one-hot", "probabilities") or known.high <= 0.0 or not least >= needed:
             return None
         return (
             f"A softmax makes outputs that sum to 1, but the targets of a sample sum to {least:.3g}: they cannot be "
