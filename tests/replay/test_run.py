@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,14 @@ from akeso.errors import BadInput, Refused
 from akeso.replay import run_folder, snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
-from akeso.replay.state_tracked import exact_digest
+from akeso.replay.state_digest import exact_digest
 
+pytestmark = pytest.mark.usefixtures("process_as_before")
 DATA = TensorDataset(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
 
 
 class Stop(Exception):
     """Ends a life in the middle of a loop."""
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Runs pin the process; the next test gets it as it was."""
-    threads, sdp = torch.get_num_threads(), torch.backends.cuda.mem_efficient_sdp_enabled()
-    cudnn = (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tf32, precision = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
-    torch.backends.cuda.enable_mem_efficient_sdp(sdp)
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.backends.cudnn.allow_tf32 = tf32
-        torch.set_float32_matmul_precision(precision)
 
 
 def _model() -> torch.nn.Module:

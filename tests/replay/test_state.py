@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from akeso.errors import BadInput
 from akeso.replay.state import pack, unpack
-from akeso.replay.state_tracked import adopt, exact_digest, put_back
+from akeso.replay.state_digest import exact_digest
+from akeso.replay.state_tracked import adopt, put_back
 
 
 def _through_json(value: Any) -> Any:

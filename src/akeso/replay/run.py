@@ -30,6 +30,7 @@ from akeso.replay.sampler import KeyedOrder
 from akeso.replay.snapshot_background import BackgroundWriter
 from akeso.replay.state_tracked import TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
+from akeso.replay.state_wrappers import hooked
 
 
 class Run:
@@ -211,10 +212,12 @@ class Run:
         for name, value in objects.items():
             item = self._whole.track(name, value)
             if isinstance(item, TrackedOptimizer):
-                hook = item.value.register_step_pre_hook(
-                    lambda optimizer, *_: self._recorder.gradients(optimizer)
-                )
-                self._hooks.append(hook)
+                stepping = hooked(item.value)
+                if stepping is not None:
+                    hook = stepping.register_step_pre_hook(
+                        lambda optimizer, *_: self._recorder.gradients(optimizer)
+                    )
+                    self._hooks.append(hook)
 
     def batches(
         self,

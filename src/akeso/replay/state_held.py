@@ -23,11 +23,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from akeso.errors import BadInput
-from akeso.replay import digests, generators
+from akeso.replay import digests, generators, state_foreign
 from akeso.replay.state import pack
 from akeso.replay.state_frames import assign, is_users, users_frames, variables
 from akeso.replay.state_liveness import LoopNames, loops_around
 from akeso.replay.state_tracked import put_back
+from akeso.replay.state_wrappers import unwrap
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (dict, list, set, tuple, deque, frozenset)
@@ -54,6 +55,8 @@ class _Place:
     path: str
     value: Any
     bind: Callable[[Any], None]
+    foreign: bool = False
+    """Whether it is a number of an object that belongs to an installed package."""
 
 
 class Held:
@@ -96,6 +99,8 @@ class Held:
                     holes.append(_untracked(path, value))
                 continue
             before = self._marks.get(path, _NEVER)
+            if place.foreign and before is _NEVER:
+                continue  # of an object that the loop makes; a resumed one makes its own
             changed = path in self._always or before is _NEVER or before != _mark(value)
             if generators.is_generator(value):
                 held[path] = {"random": generators.private_state(value)}
@@ -131,8 +136,8 @@ class Held:
             saved = entry["plain"]
             if place is not None:
                 new = put_back(place.value, saved) if _in_place(place.value, saved) else saved
-                if new is not place.value:
-                    place.bind(new)
+                if new is not place.value and not _bound(place, new):
+                    lost.append(path)
             elif not self._create(frame, path, saved):
                 lost.append(path)
         return tuple(lost)
@@ -197,6 +202,11 @@ class Held:
             for entry, item in list(vars(value).items()):
                 setter = _setter(value, entry)
                 yield from self._within(f"{path}.{entry}", item, setter, known, seen, depth - 1)
+        elif depth and state_foreign.is_foreign(value):
+            for entry, owner, attribute, number in state_foreign.numbers(value):
+                yield _Place(f"{path}.{entry}", number, _setter(owner, attribute), foreign=True)
+            for entry, scaler in state_foreign.scalers(value).items():
+                yield from self._within(f"{path}.{entry}", scaler, _no_bind, known, seen, 0)
 
     def _skipped(self, value: Any) -> bool:
         kinds = (ModuleType, type, Dataset, DataLoader, Sampler, io.IOBase, torch.device, torch.dtype)
@@ -223,6 +233,17 @@ def _binder(frame: FrameType, name: str) -> Callable[[Any], None]:
 
 def _setter(owner: Any, attribute: str) -> Callable[[Any], None]:
     return lambda value: setattr(owner, attribute, value)
+
+
+def _bound(place: _Place, value: Any) -> bool:
+    """Bind a place; a package may guard its attributes, and that is no reason to end a run."""
+    try:
+        place.bind(value)
+    except (AttributeError, TypeError):
+        if not place.foreign:
+            raise
+        return False
+    return True
 
 
 def _no_bind(value: Any) -> None:
@@ -258,6 +279,8 @@ def _is_stateful(value: Any) -> bool:
 
 def _wraps(value: Any, known: set[int]) -> bool:
     """Tell whether an object only wraps what is tracked: a compiled or joined model, a prepared optimizer."""
+    if id(unwrap(value)) in known:
+        return True
     if isinstance(value, torch.nn.Module):
         parts = (*value.parameters(), *value.buffers())
         return bool(parts) and all(id(part) in known for part in parts)

@@ -16,8 +16,6 @@ opaque         state of unknown meaning                              every bit t
 
 from __future__ import annotations
 
-import json
-import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
@@ -28,8 +26,8 @@ import numpy as np
 import torch
 
 from akeso.errors import BadInput
-from akeso.replay import digests, generators
-from akeso.replay.state import pack
+from akeso.replay import generators, state_foreign
+from akeso.replay.state_wrappers import unwrap
 
 
 class StateType(str, Enum):
@@ -184,7 +182,9 @@ class TrackedObject(Tracked):
     def _parts(self) -> dict[str, Tracked]:
         found = {}
         for entry, item in vars(self.value).items():
-            if id(item) not in self.known and not isinstance(item, _CODE) and not _is_plain(item):
+            if isinstance(item, _CODE) or _is_plain(item):
+                continue
+            if id(item) not in self.known and id(unwrap(item)) not in self.known:
                 found[entry] = adopt(f"{self.name}.{entry}", item)
         return found
 
@@ -201,6 +201,32 @@ class TrackedObject(Tracked):
             setattr(self.value, entry, put_back(getattr(self.value, entry, None), item))
 
 
+class TrackedTrainer(Tracked):
+    """An object of a training library, like an Accelerator: its counts and flags, and its scaler.
+
+    The models, optimizers and schedulers it was given are tracked by themselves.
+    """
+
+    type = StateType.OPAQUE
+
+    def capture(self) -> Any:
+        found = state_foreign.numbers(self.value)
+        scalers = state_foreign.scalers(self.value)
+        return {
+            "numbers": {path: number for path, _, _, number in found},
+            "scalers": {entry: scaler.state_dict() for entry, scaler in scalers.items()},
+        }
+
+    def restore(self, state: Any) -> None:
+        for path, owner, entry, number in list(state_foreign.numbers(self.value)):
+            saved = state["numbers"].get(path, number)
+            if saved != number:
+                setattr(owner, entry, saved)
+        for entry, scaler in state_foreign.scalers(self.value).items():
+            if entry in state["scalers"]:
+                scaler.load_state_dict(state["scalers"][entry])
+
+
 _CODE = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.device, torch.dtype)
 _FIXED = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
 _PLAIN = (torch.Tensor, np.ndarray, dict, list, set, deque)
@@ -212,6 +238,7 @@ def _is_plain(value: Any) -> bool:
 
 def adopt(name: str, value: Any) -> Tracked:
     """Choose how an object is tracked, or say why it cannot be."""
+    value = unwrap(value)
     if isinstance(value, torch.nn.Module):
         return TrackedModule(name, value)
     if isinstance(value, torch.optim.Optimizer):
@@ -222,6 +249,8 @@ def adopt(name: str, value: Any) -> Tracked:
         return TrackedStateDict(name, value)
     if isinstance(value, _PLAIN):
         return TrackedPlain(name, value)
+    if state_foreign.is_trainer(value):
+        return TrackedTrainer(name, value)
     if hasattr(value, "__dict__") and not isinstance(value, _CODE):
         return TrackedObject(name, value)
     raise BadInput(
@@ -254,10 +283,3 @@ def put_back(live: Any, saved: Any) -> Any:
         live.extend(saved) if isinstance(live, deque) else live.update(saved)
         return live
     return saved
-
-
-def exact_digest(value: Any) -> str:
-    """Return the digest of a state as it would be written; code inside it does not count."""
-    tree, tensors = pack(value)
-    text = json.dumps(tree, sort_keys=True).encode()
-    return f"{zlib.crc32(text):08x}{digests.of_tensors(tensors[name] for name in sorted(tensors))}"

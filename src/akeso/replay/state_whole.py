@@ -11,6 +11,7 @@ import torch
 from akeso.errors import BadInput, Refused
 from akeso.replay import generators
 from akeso.replay.state import pack
+from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_held import Held, Hole
 from akeso.replay.state_tracked import (
     StateType,
@@ -19,7 +20,6 @@ from akeso.replay.state_tracked import (
     TrackedObject,
     TrackedOptimizer,
     adopt,
-    exact_digest,
 )
 
 
