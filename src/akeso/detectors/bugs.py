@@ -286,6 +286,16 @@ class WrongMode(Detector):
                 "still acts as in "
                 f"training.",
             )
+        fixed = history.facts.get("fixed_statistics")
+        at_rest = [event for event in evaluations if event.data.get("training_mode") is False]
+        if at_rest and isinstance(fixed, (list, tuple)) and fixed:
+            more = f" and {len(fixed) - 1} more" if len(fixed) > 1 else ""
+            yield Symptom(
+                self.name, "error", 0.93, at_rest[0].step, str(fixed[0]), {"layers_without_averages": len(fixed)},
+                f"Batch normalisation ({fixed[0]}{more}) never takes in what it sees, for its momentum is 0: in "
+                "evaluation mode it normalises by a mean of 0 and a variance of 1, with which nothing was trained.",
+                ("Leave the momentum of batch normalisation at 0.1; of running averages it says how much is new.",),
+            )  # fmt: skip
         trained = [
             event for event in history.events_of("training-mode") if event.data.get("training") is False
         ]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from torch import nn
 
 from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
@@ -29,6 +30,13 @@ Items = list[tuple[Tag, torch.Tensor]]
 _LOOKS = 4
 #: Deviation of the targets in validation over that in training from which they are in other units.
 _UNITS = 2.0
+
+
+def _never_averages(module: nn.Module) -> bool:
+    """Whether a norm keeps the averages it was made with, and none were loaded into it."""
+    if not isinstance(module, NORMS[:1]) or module.momentum != 0 or not module.training:
+        return False
+    return module.running_mean is not None and not bool(module.running_mean.any())
 
 
 class BatchReader:
@@ -144,6 +152,8 @@ class BatchReader:
             dropped = {name: float(m.p) for name, m in self._names.modules() if isinstance(m, DROPOUTS)}
             if dropped:
                 self._record.fact("dropout", dropped)
+            if fixed := [name for name, m in self._names.modules() if _never_averages(m)]:
+                self._record.fact("fixed_statistics", fixed)
         resting = bool(passes.models) and not any(model.training for model in passes.models)
         if self._sensitive and resting and "mode" not in self._looks_said and self._held_back():
             self._looks_said.add("mode")
