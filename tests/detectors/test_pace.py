@@ -12,6 +12,7 @@ from akeso.detectors.progress import SlowConvergence
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
+from akeso.history import History
 from tests.detectors.sketches import CHANCE, REGRESSION, first, values
 
 
@@ -310,3 +311,17 @@ def test_targets_that_a_model_makes_for_itself_are_no_measure() -> None:
     grow = run(lambda s: 1.0 + 30.0 * s)
     assert first(grow) is None
     assert any("targets move" in line for line in examine(grow.history()).not_checked)
+
+
+@pytest.mark.parametrize("grown", [True, False])
+def test_a_run_that_is_over_within_a_few_steps_is_told_by_its_gradients(grown: bool) -> None:
+    history = History(planned_steps=60)
+    for step in range(60):
+        history.add(step, "loss", "", (4.2, 3.9, 3.5, 1.2e4)[step] if step < 4 else math.nan)
+        history.add(step, "baseline_loss", "", 3.3)
+    for step, norm in enumerate((0.7, 0.7, 0.7, 6e5 if grown else 0.9)):
+        if step != 2:
+            history.add(step, "grad_norm", "", norm)
+    found = [diagnosis.problem for diagnosis in examine(history).diagnoses]
+    assert ("exploding-gradient" in found) == grown
+    assert "non-finite" in found

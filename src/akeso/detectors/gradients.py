@@ -244,7 +244,7 @@ class ExplodingGradient(Detector):
     def _growth(self, history: History, stand: Standing) -> Iterator[Symptom]:
         series = history.series("grad_norm_raw") or history.series("grad_norm")
         finite = series.finite()
-        if len(finite) < 4:
+        if len(finite) < (2 if stand.broken else 4):  # a run may be over within a few steps
             return
         before = curves.median(curves.head(finite.values, 0.1))
         blown = finite.values > self.growth * max(before, 1e-30)
