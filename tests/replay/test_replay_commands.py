@@ -13,7 +13,8 @@ from akeso.errors import BadInput, Refused
 from akeso.replay import run_folder
 from akeso.replay.cli import replay, snapshot
 from akeso.replay.journal import read
-from akeso.replay.resume import resume
+from akeso.replay.replaying import replay as again
+from akeso.replay.resume import outlook, resume
 from tests.script.commands import Done, python_at_once
 
 PROGRAM = Path(__file__).with_name("killed_program.py")
@@ -61,6 +62,39 @@ def test_snapshots_are_shown_with_the_types_of_state(lives: tuple[Path, Path, st
     assert "whole" in found.output
     for line in ("optimizer", "train.py:main:best", "learned", "position", "recomputable"):
         assert line in found.output
+
+
+@pytest.mark.parametrize("way", ["moved", "copied"])
+def test_a_moved_or_copied_run_goes_on_where_it_is(way: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    shutil.copy(PROGRAM, script)
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert _program(script, here, 12).returncode == -signal.SIGKILL
+    before = (here / "replay.jsonl").read_bytes()
+    (shutil.move if way == "moved" else shutil.copytree)(here, there)
+    step = outlook(there)["step"]
+    assert resume(there) == 0
+    found = read(there)
+    assert found.all("resume")[0]["from"] == step
+    assert found.all("mismatch") == ()
+    assert max(found.steps()) == 40
+    assert again(there, 19, 21).equal
+    if way == "moved":
+        assert not here.exists()
+    else:
+        assert (here / "replay.jsonl").read_bytes() == before
+
+
+def test_a_program_that_keeps_its_run_elsewhere_each_time_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os\nfrom akeso.replay import Run\n"
+        "run = Run(f'{os.getpid()}')\nfor _ in run.iterations(3): run.step(0.0)\n"
+    )
+    assert python_at_once(tmp_path, str(script)).returncode == 0
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    with pytest.raises(BadInput, match="has ended without going on with it"):
+        resume(folder)
 
 
 def test_an_edited_script_is_refused(lives: tuple[Path, Path, str, str]) -> None:

@@ -275,6 +275,34 @@ def test_steps_that_come_out_differently_are_reported(tmp_path: Path) -> None:
     assert read(tmp_path).all("mismatch")[0]["step"] == 7
 
 
+def test_what_came_out_differently_once_is_not_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def disturbed(run: Run, stop: int) -> None:
+        trainer = Trainer(run)
+        real = trainer.model.forward
+        trainer.model.forward = lambda x: real(x) * (1.5 if run.steps == 6 else 1)  # type: ignore[method-assign]
+        trainer.fit(stop)
+
+    def live(program: Callable[[Run, int], Any], stop: int) -> tuple[str, ...]:
+        with Run(tmp_path, seed=5, snapshot_every=4) as run:
+            try:
+                program(run, stop)
+            except Stop:
+                run.close()
+            return run.mismatches
+
+    live(in_a_class, 7)
+    assert live(disturbed, 7)[0].startswith("step 7: loss")
+    # Disturbed the same way again, it still differs from what came first.
+    assert live(disturbed, 13)[0].startswith("step 7: loss")
+    capsys.readouterr()
+    assert live(in_a_class, 0)[0].startswith("step 7: loss")
+    assert "stands on steps that a process before had run again with another result: step 7" in (
+        capsys.readouterr().err
+    )
+
+
 def test_an_untracked_optimizer_is_an_error_that_names_it(tmp_path: Path) -> None:
     def program(run: Run, stop: int) -> None:
         model = _model()

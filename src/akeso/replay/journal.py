@@ -68,6 +68,24 @@ class JournalRead:
         """Return the last record of every step: steps run again after a kill replace the earlier ones."""
         return {record.step: record for record in self.every_step()}
 
+    def undisputed(self) -> dict[int, StepRecord]:
+        """Return what every step is to be compared with: its last record, or that before it first differed.
+
+        A process that came out differently must not become the measure for the one after it.
+        """
+        last: dict[int, StepRecord] = {}
+        before: dict[int, StepRecord] = {}
+        kept: dict[int, StepRecord] = {}
+        for line in self.records:
+            if line["k"] == "step":
+                record = msgspec.convert(line, StepRecord)
+                if record.step in last:
+                    before[record.step] = last[record.step]
+                last[record.step] = record
+            elif line["k"] == "mismatch" and line["step"] in before:
+                kept.setdefault(line["step"], before[line["step"]])
+        return {**last, **kept}
+
     def every_step(self) -> Iterator[StepRecord]:
         """Yield all step records in the order in which they were written."""
         for record in self.records:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from akeso.errors import BadInput
 from akeso.replay import snapshot
 from akeso.replay.journal import read
-from akeso.replay.resume import Orders, command_of
+from akeso.replay.resume import Orders, command_of, named_by
 
 if TYPE_CHECKING:
     from akeso.replay.run_recording import Recorder
@@ -93,7 +93,7 @@ def replay(folder: str | Path, first: int, last: int, allow: bool = False) -> Re
         raise BadInput(f"step {last} is not in the journal of {folder}, which ends at step {top}")
     with tempfile.TemporaryDirectory(prefix="akeso-replay-") as scratch:
         report = Path(scratch) / "report.json"
-        told = Orders("replay", str(folder), allow, first, last, str(report))
+        told = Orders("replay", str(folder), allow, first, last, str(report), named_by(folder))
         ended = subprocess.run(
             command,
             cwd=cwd,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from akeso.errors import BadInput
-from akeso.replay import run_folder, snapshot
+from akeso.replay import journal, run_folder, snapshot
 
 VARIABLE = "AKESO_REPLAY"
 
@@ -28,6 +28,12 @@ class Orders:
     last: int = 0
     report: str = ""
     """Where a replay leaves what it found, as JSON."""
+    named: str = ""
+    """The folder that the program itself names: another one than ``folder`` if that was moved or copied."""
+
+    def place(self, named: Path) -> Path:
+        """Return the folder to work in for a run that the program keeps in the folder it names."""
+        return Path(self.folder) if self.named and named == Path(self.named) else named
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a process that has these orders."""
@@ -59,12 +65,29 @@ def command_of(folder: Path) -> tuple[list[str], str, dict[str, str]]:
     return [sys.executable, *program["command"]], program["cwd"], settings
 
 
+def named_by(folder: Path) -> str:
+    """Return the folder under which the program of a run keeps it; it may have been moved or copied since."""
+    return str(run_folder.read(folder).get("folder", folder))
+
+
 def resume(folder: Path, allow: bool = False) -> int:
-    """Start the program of a run again, in its folder, and return its exit status."""
+    """Start the program of a run again, on this folder, and return its exit status."""
     folder = folder.resolve()
     command, cwd, settings = command_of(folder)
-    environment = Orders(folder=str(folder), allow=allow).environment()
-    return subprocess.run(command, cwd=cwd, env={**environment, **settings}, check=False).returncode
+    environment = Orders(folder=str(folder), allow=allow, named=named_by(folder)).environment()
+    before = _journal_bytes(folder)
+    status = subprocess.run(command, cwd=cwd, env={**environment, **settings}, check=False).returncode
+    if status == 0 and _journal_bytes(folder) == before:
+        raise BadInput(
+            f"the program of {folder} has ended without going on with it: it keeps its run in another folder "
+            f"than {named_by(folder)}, where the run began; give Run a folder that is the same every time"
+        )
+    return status
+
+
+def _journal_bytes(folder: Path) -> int:
+    path = folder / journal.FILE
+    return path.stat().st_size if path.exists() else 0
 
 
 def outlook(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import copy
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import perf_counter
 from types import FrameType, TracebackType
@@ -71,7 +71,8 @@ class Run:
             raise BadInput(f"snapshot_every and keep must be at least 1, but got {snapshot_every=}, {keep=}")
         self._orders = orders()
         self._replaying = self._orders.mode == "replay"
-        self.folder = Path(folder).resolve()
+        self._named = Path(folder).resolve()
+        self.folder = self._orders.place(self._named)
         self._strict, self._every, self.seed, self._budget = strict, snapshot_every, seed, budget
         self.notes: list[str] = []
         self._allow = allow or self._orders.allow
@@ -86,6 +87,7 @@ class Run:
         self._looks = 0
         self._step_keys: dict[str, int] = {}
         self._mismatch_said = False
+        self._inherited: tuple[str, ...] = ()
         self._said: set[str] = set()
         self._spent = 0.0
         self._since = perf_counter()
@@ -117,6 +119,7 @@ class Run:
         script = Path(program.script) if program.script else None
         now = {
             "format": run_folder.FORMAT,
+            "folder": str(self._named),
             "seed": self.seed,
             "program": program.plain(),
             "code": fingerprint.code(script),
@@ -146,7 +149,12 @@ class Run:
         expected = {}
         if writing:
             self._journal = ReplayJournal(self.folder)
-            expected = self._journal.found.steps()
+            expected = self._journal.found.undisputed()
+            self._inherited = tuple(
+                _differs(line["step"], line["in"])
+                for line in self._journal.found.all("mismatch")
+                if line["step"] <= self.steps
+            )
             self._journal.append(
                 "resume" if existing else "begin",
                 {"from": self.steps, "seed": self.seed, "hash seed": fingerprint.hash_seed()},
@@ -162,6 +170,13 @@ class Run:
             self._report = ReplayReport(self._orders, self.steps, self._recorder)
         elif existing and self._leader:
             self._say(f"going on with {self.folder} after step {self.steps}")
+            if self.folder != self._named:
+                self._say(f"the program names {self._named}; what it writes there itself goes there still")
+            if self._inherited:
+                self._say(
+                    "it stands on steps that a process before had run again with another result: "
+                    f"{self._inherited[0]}"
+                )
 
     def _check(self, about: dict[str, Any], now: dict[str, Any]) -> None:
         if about["seed"] != self.seed:
@@ -198,10 +213,12 @@ class Run:
 
     @property
     def mismatches(self) -> tuple[str, ...]:
-        """Steps run again that differ from what the process before had written; empty is as it should be."""
-        return tuple(
-            f"step {then.step}: {', '.join(names)} differ" for then, _, names in self._recorder.mismatches
-        )
+        """Steps run again that differ from what the process before had written; empty is as it should be.
+
+        Those that processes before this one found are among them, as far as this one stands on their steps.
+        """
+        now = (_differs(then.step, names) for then, _, names in self._recorder.mismatches)
+        return (*self._inherited, *now)
 
     def track(self, **objects: Any) -> None:
         """Name the objects that carry the state of the run.
@@ -296,7 +313,8 @@ class Run:
         """Say the first step that came out differently, once; all of them are in the journal."""
         if not self._mismatch_said:
             self._mismatch_said = True
-            line = self.mismatches[0]
+            then, _, names = self._recorder.mismatches[0]
+            line = _differs(then.step, names)
             self._say(f"what was run again differs from what the process before had written: {line}")
 
     def snapshot(self) -> None:
@@ -466,3 +484,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _differs(step: int, names: Iterable[str]) -> str:
+    return f"step {step}: {', '.join(names)} differ"
