@@ -219,7 +219,7 @@ def _unseen(history: History) -> list[str]:
     if not history.scopes("act_std") and not history.scopes("act_linf"):
         lines.append("no activations seen")
     if len(facts.get("optimizers") or ()) > 1:
-        lines.append("several optimizers: the loss curve is not judged, they may work against each other")
+        lines.append("several optimizers: the loss curve is not judged, for each may have a loss of its own")
     if history.planned_steps is None and not history.finished:
         lines.append("length of the run not known: slowness not judged")
     lines += [

@@ -348,3 +348,13 @@ def test_a_constant_answer_to_wide_images_is_drawn_from_all_over_them() -> None:
     mean = images.mean(0).expand_as(images)
     constant = F.binary_cross_entropy(mean, images).item()
     assert watch.history.series("baseline_loss").values[-1] == pytest.approx(constant, rel=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce args")
+@pytest.mark.parametrize("how", [{"reduction": "sum"}, {"size_average": False}])
+def test_a_loss_summed_the_old_way_is_a_sum(how: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(50, 4), torch.randn(50, 3)
+    watch = _targets_watched(inputs, lambda out: F.mse_loss(out, targets, **how))  # type: ignore[arg-type]
+    constant = float(((targets - targets.mean(0)) ** 2).sum())
+    assert standing(watch.history).baseline == pytest.approx(constant, rel=0.01)

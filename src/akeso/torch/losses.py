@@ -70,6 +70,16 @@ class LossCall:
     before: str | None = None  # the one right before it, where there is one
 
 
+def _reduction(kwargs: Mapping[str, Any]) -> str:
+    """How a loss is brought to one number, also by the arguments of old."""
+    averaged, reduced = kwargs.get("size_average"), kwargs.get("reduce")
+    if reduced is False:
+        return "none"
+    if averaged is not None or reduced is not None:
+        return "sum" if averaged is False else "mean"
+    return str(kwargs.get("reduction", "mean"))
+
+
 def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
     """The loss call behind a dispatched function, ``None`` when it compares nothing."""
     prediction = args[0] if args else kwargs.get("input")
@@ -77,7 +87,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
     if name in RELATIONAL or not isinstance(prediction, torch.Tensor) or not isinstance(target, torch.Tensor):
         return None
     weight = kwargs.get("weight", args[2] if len(args) > 2 and name in _WEIGHTED else None)
-    reduction = kwargs.get("reduction", "mean")
+    reduction = _reduction(kwargs)
     arguments: dict[str, Any] = {"reduction": reduction}
     if weight is not None:
         arguments["weight"] = True
@@ -98,7 +108,7 @@ def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value
         prediction.detach(),
         target.detach(),
         value.detach() if isinstance(value, torch.Tensor) else None,
-        str(reduction),
+        reduction,
         arguments,
         int(kwargs.get("ignore_index", -100)),
         weight.detach() if isinstance(weight, torch.Tensor) else None,

@@ -16,6 +16,10 @@ from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 
 
+def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
 class Members:
     """Numbers the optimizers of a run and lists its layers as they become known."""
 
@@ -35,6 +39,7 @@ class Members:
         self._only = {id(optimizer) for optimizer in optimizers}
         self._keep = list(optimizers)  # ids are only unique while the objects live
         self.indices: dict[int, int] = {}
+        self._count = 0
         self._facts: list[dict[str, object]] = []
         self._initial: Delivery = {}
         self._weighed: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -56,11 +61,27 @@ class Members:
             self._names.known(parameter) for group in optimizer.param_groups for parameter in group["params"]
         ):
             return None
-        index = self.indices[id(optimizer)] = len(self.indices)
-        self._keep.append(optimizer)
-        self._facts.append(inventory.optimizer_facts(optimizer))
-        self._record.fact("optimizers", list(self._facts))
+        index = self._successor(optimizer)
+        if index is None:
+            index = self._count
+            self._count += 1
+            self._keep.append(optimizer)
+            self._facts.append(inventory.optimizer_facts(optimizer))
+            self._record.fact("optimizers", list(self._facts))
+        self.indices[id(optimizer)] = index
         return index
+
+    def _successor(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """The number of an optimizer of the very same parameters: some make a new one to change the rate.
+
+        The new one takes its place, so that the old one and what it has averaged can go.
+        """
+        given = _parameters(optimizer)
+        for place, known in enumerate(self._keep):
+            if id(known) in self.indices and _parameters(known) == given:
+                self._keep[place] = optimizer
+                return self.indices.pop(id(known))
+        return None
 
     def take(self, *, closure: bool) -> bool:
         """List what is new, before its first step where possible; ``True`` where something was.
@@ -68,7 +89,7 @@ class Members:
         Where the step calls a ``closure``, the model may run in there for the first time: until then all that can
         be had of it are its weights.
         """
-        count = len(self._names.labels) + len(self.indices)
+        count = len(self._names.labels) + self._count
         if self._listed == count:
             return False
         given = [p for optimizer in self._keep for group in optimizer.param_groups for p in group["params"]]

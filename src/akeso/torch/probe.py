@@ -210,16 +210,21 @@ class Probe(Listener):
             return
         self.calm = False
         began = time.perf_counter() if self._sampling else 0.0
+        # That a second optimizer takes turns with the first is known when it steps: that was the first turn of both.
+        late = self.step == 1 and not self._stepped and index not in self._active
         if self._losses:
-            self._book.put(self.step, index, self._losses)
+            self._book.put(self.step - late, index, self._losses)
             self._losses = []
         if self._sampling:
             self._loose.after_sampled_step(index, optimizer, self.step)
             with quiet():
                 self._look.after(optimizer, index, self.step, closure=closure)
-        self._stepped.add(index)
         if began:
             self._own += time.perf_counter() - began
+        if late:
+            self._active.add(index)
+            return
+        self._stepped.add(index)
         if self._stepped >= self._active:
             self._advance()
 
