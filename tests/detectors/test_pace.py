@@ -325,3 +325,16 @@ def test_a_run_that_is_over_within_a_few_steps_is_told_by_its_gradients(grown: b
     found = [diagnosis.problem for diagnosis in examine(history).diagnoses]
     assert ("exploding-gradient" in found) == grown
     assert "non-finite" in found
+
+
+def test_accuracy_that_climbs_in_large_steps_is_not_thrown_about() -> None:
+    seen = np.array([0.11, 0.28, 0.22, 0.18, 0.18, 0.25, 0.34, 0.41, 0.45])
+    climbing = Sketch(
+        loss=lambda s: 2.302 - 0.2 * s**4,
+        accuracy=lambda s: 0.1 + 0.3 * s**2,
+        validation=lambda s: 2.302 - 0.2 * s**4,
+        validation_accuracy=lambda s: np.interp(s, np.linspace(0.111, 0.999, 9), seen),
+        evaluations=9,
+        facts={"val_size": 2000},
+    )
+    assert "oscillating-loss" not in {found.problem for found in examine(climbing.history()).diagnoses}

@@ -131,8 +131,8 @@ class OscillatingLoss(Detector):
         sampling = math.sqrt(middle * (1.0 - middle) / size)
         if without_worst < self.flutter or typical < self.against_sampling * sampling:
             return
-        if curves.trend(late).rises:
-            return
+        if curves.trend(late).rises or not float(np.min(np.diff(late))) < -self.flutter:
+            return  # it goes up in large steps, and not down again
         yield Symptom(
             self.name,
             "warning",
