@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -365,3 +366,28 @@ def test_an_optimizer_made_anew_for_the_same_parameters_takes_the_place_of_the_o
     assert watch.history.scopes("lr") == ["0"]
     assert watch.history.series("lr", "0").values[-1] < 0.1
     assert not any("several optimizers" in line for line in examine(watch.history).not_checked)
+
+
+def test_losses_inside_a_transform_leave_the_watch_whole() -> None:
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(4, 2) for _ in range(3)]
+    stacked, buffers = torch.func.stack_module_state(models)
+    weights = {name: value.detach().requires_grad_() for name, value in stacked.items()}
+    base = torch.nn.Linear(4, 2).to("meta")
+    optimizer = torch.optim.Adam(weights.values(), lr=0.01)
+
+    def loss_of(parameters: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        answer = torch.func.functional_call(base, parameters, (x,))
+        return torch.nn.functional.cross_entropy(answer, y)
+
+    with akeso.watch() as watch:
+        for _ in range(20):
+            x = torch.randn(16, 4)
+            optimizer.zero_grad()
+            losses = torch.func.vmap(loss_of, (0, None, None))(weights, x, (x[:, 0] > 0).long())
+            losses.mean().backward()
+            optimizer.step()
+    assert buffers == {}
+    assert watch.history.steps == 20
+    assert len(watch.history.series("loss")) == 20
+    assert not watch.history.events_of("probe-off")

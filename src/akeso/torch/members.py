@@ -112,6 +112,8 @@ class Members:
         """Read the weights of parameters that were not met before."""
         new = {}
         for parameter in parameters:
+            if parameter.is_meta:
+                continue  # it has no values
             known = self._weighed.get(id(parameter))
             if known is None or known() is not parameter:
                 new[id(parameter)] = parameter

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
@@ -129,7 +130,12 @@ class Passes:
     # hooks -------------------------------------------------------------------------------------------
 
     def _strange(self) -> bool:
-        return threading.get_ident() != self._thread or torch.compiler.is_compiling()
+        """Whether this runs beside the training, or on tensors that are none outside of it: of ``vmap``, of a trace."""
+        return (
+            threading.get_ident() != self._thread
+            or torch.compiler.is_compiling()
+            or peek_interpreter_stack() is not None
+        )
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         if self._strange():
@@ -203,6 +209,8 @@ class Passes:
 
     def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.function_calls += 1
+        if peek_interpreter_stack() is not None:
+            return
         began = perf_counter()
         try:
             if name in LOSSES:
