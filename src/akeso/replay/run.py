@@ -111,7 +111,7 @@ class Run:
         if not existing:
             run_folder.check_free(self.folder)
         if writing:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            run_folder.make(self.folder)
             self._lock = FolderLock(self.folder)
         about = run_folder.read(self.folder) if existing else None
         fingerprint.pin(self.seed, about["fingerprint"]["threads"]["intra-op"] if about else threads)
@@ -414,19 +414,30 @@ class Run:
             return known[1]
         seed = key(self.seed, "data", name)
         loading, order = loading_of(data, seed, workers, **options)
-        self._data(name, loading.dataset)
+        self._data(name, loading.dataset, loading.transform, loading.collate)
         # A child of fork must not inherit a thread in the middle of writing.
         self._writer.wait()
         loader = KeyedLoader(loading, order, seed)
         self._loaders[name] = (id(data), loader)
         return loader
 
-    def _data(self, name: str, dataset: Any) -> None:
-        now = fingerprint_data.manifest(dataset)
+    def _data(self, name: str, dataset: Any, *code: Any) -> None:
+        now = fingerprint_data.manifest(dataset, *code)
         then = self._about["data"].get(name)
         if then is not None:
-            self._differ(fingerprint_data.compare(then, now))
+            first = name not in self._loaders
+            # What the code names may be changed by the program itself later on.
+            self._differ(fingerprint_data.compare(then, now if first else {**now, "named": {}}))
+            doubt = fingerprint_data.unsure(then) if first else None
+            if doubt is not None:
+                self._say(doubt)
             return
+        now["files"]["marks"] = fingerprint_data.file_marks(now)
+        if not fingerprint_data.checkable(now):
+            self._say(
+                f"the data of this {type(dataset).__name__} cannot be checked: it holds and names no arrays "
+                "and no files; should they change, a resumed run will not notice"
+            )
         self._about["data"][name] = now
         if self._journal is not None:
             run_folder.write(self.folder, self._about)

@@ -89,6 +89,17 @@ def check_free(folder: Path) -> None:
         )
 
 
+def make(folder: Path) -> None:
+    """Make the folder of a run where there is none yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"the run folder {folder} cannot be made: {error.strerror}; give the run a folder in a place that "
+            "can be written"
+        ) from error
+
+
 def differences(about: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what differs between the run as it began and this process, a sentence each, programs first."""
     found = []
