@@ -390,6 +390,17 @@ def test_bad_input_is_refused_and_nothing_is_damaged(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "replay.jsonl").read_bytes() == before
 
 
+def test_a_folder_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"the run folder /proc/nowhere/a cannot be made: No such file"):
+        Run("/proc/nowhere/a")
+    with pytest.raises(BadInput, match=r"file/a cannot be made: Not a directory; give the run a folder"):
+        Run(tmp_path / "file" / "a")
+    (tmp_path / "run" / "lock").mkdir(parents=True)
+    with pytest.raises(BadInput, match=r"run cannot be written: lock: Is a directory; give the run a folder"):
+        Run(tmp_path / "run")
+
+
 def test_missing_and_changed_data_are_named(tmp_path: Path) -> None:
     class Files(Dataset[Any]):
         def __init__(self) -> None:

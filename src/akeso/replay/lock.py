@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from akeso.errors import Refused
+from akeso.errors import BadInput, Refused
 
 FILE = "lock"
 _CHILDREN = 2.0
@@ -24,7 +24,14 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = -1
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise BadInput(
+                f"the run folder {folder} cannot be written: {self._path.name}: {error.strerror}; give the run "
+                "a folder in a place that can be written"
+            ) from error
         until = time.monotonic() + _CHILDREN
         while not self._locked():
             owner = os.pread(self._file, 32, 0).decode(errors="replace").strip()
