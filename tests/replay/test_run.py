@@ -159,7 +159,25 @@ def _live(program: Callable[[Run, int], Any], folder: Path, stop: int = 0) -> An
         return result
 
 
-@pytest.mark.parametrize("program", [flat, nested, by_range, in_a_class])
+def tied(run: Run, stop: int) -> Any:
+    """One weight under two names, as in language models."""
+    model = torch.nn.ModuleDict({"first": torch.nn.Linear(4, 4), "last": torch.nn.Linear(4, 4)})
+    model["last"].weight = model["first"].weight
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run.track(model=model, optimizer=optimizer)
+    for x, y in run.batches(DATA, batch_size=4, epochs=4):
+        loss = torch.nn.functional.cross_entropy(model["last"](model["first"](x).relu()), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.step(loss)
+        if run.steps == stop:
+            raise Stop
+    assert model["last"].weight is model["first"].weight
+    return exact_digest([model.state_dict(), optimizer.state_dict()])
+
+
+@pytest.mark.parametrize("program", [flat, nested, by_range, in_a_class, tied])
 def test_interrupted_runs_end_like_whole_ones(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
     whole = _live(program, tmp_path / "whole")
     for stop in (3, 8, 9, 15, 17, 28):

@@ -33,14 +33,15 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 class Packing:
     """Collects the tensors of a tree under names; one storage that is met twice is kept once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: bool = True) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+        self._shared = shared
         self._known: dict[tuple[Any, ...], str] = {}
 
     def name(self, tensor: torch.Tensor, path: str) -> str:
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), str(tensor.device))
         known = self._known.get(place)
-        if known is not None and tensor.numel():
+        if known is not None and tensor.numel() and self._shared:
             return known
         name = path if path not in self.tensors else f"{path}#{len(self.tensors)}"
         self._known[place] = name
@@ -127,9 +128,12 @@ class Packing:
         return None
 
 
-def pack(value: Any, path: str = "state") -> tuple[Tree, dict[str, torch.Tensor]]:
-    """Take a value apart into a JSON tree and named tensors (not copied yet)."""
-    packing = Packing()
+def pack(value: Any, path: str = "state", shared: bool = True) -> tuple[Tree, dict[str, torch.Tensor]]:
+    """Take a value apart into a JSON tree and named tensors (not copied yet).
+
+    Tensors that are one in memory get one name, unless they are not to be ``shared``.
+    """
+    packing = Packing(shared)
     return packing.tree(value, path), packing.tensors
 
 
