@@ -68,3 +68,25 @@ def test_a_loss_above_a_constant_s_after_a_wild_start_is_harm_whatever_was_learn
 
     assert "learning-rate-too-high" in problems(5.0)
     assert not problems(0.3)
+
+
+@pytest.mark.parametrize(("drawn", "said"), [(True, True), (False, False)])
+def test_frozen_weights_that_nothing_was_loaded_into_are_remarked_on(drawn: bool, said: bool) -> None:
+    torch.manual_seed(0)
+    body = torch.nn.Sequential(
+        torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()
+    )
+    if not drawn:
+        for weight in body.parameters():
+            weight.data += 0.1 * torch.randn_like(weight)
+    body.requires_grad_(False)
+    model = torch.nn.Sequential(body, torch.nn.Linear(64, 2))
+    optimizer = torch.optim.Adam(model[1].parameters(), lr=0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(60):
+            x = torch.randn(32, 16)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
+    assert [(one.severity, one.layer) for one in found] == ([("info", "0.0")] if said else [])

@@ -19,7 +19,7 @@ FOUND = {
     "Test set: Average loss: 0.0456, Accuracy: 9850/10000 (98%)": [
         ("test_loss", 0.0456), ("test_accuracy", 0.985),
     ],
-    "Accuracy of the network on the 10000 test images: 55 %": [("accuracy", 0.55)],
+    "Accuracy of the network on the 10000 test images: 55 %": [("test_accuracy", 0.55)],
     "{'eval_loss': 0.3123, 'eval_accuracy': 0.871, 'epoch': 2.0}": [
         ("val_loss", 0.3123), ("val_accuracy", 0.871),
     ],

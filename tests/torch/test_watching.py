@@ -391,3 +391,23 @@ def test_losses_inside_a_transform_leave_the_watch_whole() -> None:
     assert watch.history.steps == 20
     assert len(watch.history.series("loss")) == 20
     assert not watch.history.events_of("probe-off")
+
+
+def test_a_model_that_follows_another_one_is_not_said_to_stand_still() -> None:
+    torch.manual_seed(0)
+    online, target = (torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)) for _ in range(2))
+    for model in (online, target):
+        model[0].register_module("never", torch.nn.Linear(3, 3))  # this one does stand still
+    optimizer = torch.optim.Adam(online.parameters(), lr=0.01)
+    with akeso.watch() as watch:
+        for step in range(60):
+            x = torch.randn(16, 4)
+            wanted = target(x).detach()
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(online(x), wanted + 1.0).backward()
+            optimizer.step()
+            if step % 10 == 0:
+                target.load_state_dict(online.state_dict())
+    names = {event.scope.rpartition(".")[0] for event in watch.history.events_of("detached")}
+    assert len(names) == 1
+    assert names.pop().endswith("0.never")

@@ -193,7 +193,26 @@ class ParametersNotTrained(Detector):
                 _sentence("unused" if not used else reason, shown),
             )
         if not groups:
-            yield from self._still(history, suffers)
+            found = [*self._still(history, suffers)]
+            yield from found or self._frozen_as_drawn(history)
+
+    def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
+        """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""
+        frozen = [one.name for one in history.parameters if not one.trainable and len(one.shape) >= 2]
+        frozen = [name for name in frozen if _used(history, name)]
+        if len(frozen) < 2 or not all(_fresh(history, name) for name in frozen):
+            return
+        yield Symptom(
+            self.name,
+            "info",
+            0.7,
+            network.extent(history)[0],
+            frozen[0].rpartition(".")[0],
+            {"parameters": frozen[:8], "count": len(frozen)},
+            f"{frozen[0]} and {len(frozen) - 1} more are frozen and look as they were drawn: nothing seems to have "
+            "been loaded into them or trained before.",
+            ("Load the weights before freezing them, or set requires_grad to True again.",),
+        )
 
     def _still(self, history: History, suffers: bool) -> Iterator[Symptom]:
         """Parameters that have gradients but are never moved."""

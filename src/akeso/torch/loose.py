@@ -92,9 +92,18 @@ class LooseEnds:
             self._due *= 2
             self._without(step, _SAMPLES)
 
+    def _beside(self) -> set[int]:
+        """Parameters of models that are not trained at all: teachers, targets, averages of another one."""
+        trained = self.optimized | self._with_gradient
+        models = [[id(parameter) for parameter in root.parameters()] for root in self._names.roots]
+        return {which for model in models if trained.isdisjoint(model) for which in model}
+
     def _without(self, step: int, looks: int) -> None:
+        beside = self._beside()
         for name, parameter in self._names.parameters():
             if not parameter.requires_grad or not parameter.numel() or name in self._reported:
+                continue
+            if id(parameter) in beside:
                 continue
             received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
             if received and optimized:
