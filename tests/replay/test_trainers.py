@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +14,15 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from akeso.errors import Refused
+from akeso.replay.journal import read
+from akeso.replay.resume import resume
 from akeso.replay.run import Run
 from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_tracked import TrackedOptimizer, adopt
 from akeso.replay.state_wrappers import unwrap
+from tests.script.commands import python_at_once
+from tests.test_docs import ROOT, blocks_of
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
 DATA = TensorDataset(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
@@ -85,6 +92,44 @@ def test_half_an_accumulation_of_accelerate_is_gone_on_with(track: str, tmp_path
     # The snapshot is of step 3: one of two batches has been accumulated.
     whole, cut = _in_two_lives(_accelerated(track), tmp_path, 5)
     assert cut == whole
+
+
+@pytest.mark.parametrize("name", ["accelerate", "lightning"])
+def test_the_examples_of_the_docs_go_on_where_they_were(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
+    (block,) = (b for b in blocks_of(ROOT / "docs/replay.md") if f"import {name}" in b.code)
+    cut = "os.environ.get('CUT') == str(run.steps) and (run._writer.wait(), os._exit(9))"
+    code = re.sub(r"(run\.step\(.*\))", rf"\1; import os; {cut}", block.code)
+    (tmp_path / "train.py").write_text(code)
+    folder = tmp_path / "runs" / name
+    done = python_at_once(tmp_path, "train.py")
+    assert done.returncode == 0, done.stderr.decode()
+    whole = read(folder).steps()
+    shutil.rmtree(folder)
+    assert python_at_once(tmp_path, "train.py", CUT="8").returncode == 9
+    assert resume(folder) == 0
+    found = read(folder)
+    assert found.all("resume")[0]["from"] == 5
+    assert found.all("mismatch") == ()
+    assert whole.keys() == found.steps().keys()
+    assert all(whole[step].differences(record) == () for step, record in found.steps().items())
+
+
+def test_an_accumulation_that_lightning_counts_itself_is_refused(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    trainer = lightning.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, accumulate_grad_batches=2
+    )
+
+    def program(run: Run) -> None:
+        for _ in run.batches(DATA, batch_size=4):
+            run.step(float(trainer.accumulate_grad_batches))
+
+    with (
+        Run(tmp_path) as run,
+        pytest.raises(Refused, match=r"trainer\.accumulate_grad_batches: .* over 2 bat"),
+    ):
+        program(run)
 
 
 def test_fabric_and_wrappers_of_its_kind_are_looked_through() -> None:

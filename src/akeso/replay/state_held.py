@@ -98,6 +98,8 @@ class Held:
                 if not _wraps(value, known) and self._changed(value):
                     holes.append(_untracked(path, value))
                 continue
+            if place.foreign and path.endswith(".accumulate_grad_batches") and value > 1:
+                holes.append(_accumulating(path, value))
             before = self._marks.get(path, _NEVER)
             if place.foreign and before is _NEVER:
                 continue  # of an object that the loop makes; a resumed one makes its own
@@ -329,6 +331,14 @@ def _iterator(path: str, value: Any) -> Hole:
         path,
         f"this {type(value).__name__} is an iterator, whose position would be lost",
         "let run.batches(…) give the data, or make the iterator inside the loop",
+    )
+
+
+def _accumulating(path: str, count: int) -> Hole:
+    return Hole(
+        path,
+        f"the trainer accumulates over {count} batches and counts them from 0 again after a resume",
+        "accumulate in training_step, with manual optimization and a counter in run.state",
     )
 
 
