@@ -182,6 +182,13 @@ def test_missing_values_among_ordinary_ones_are_imputed_and_the_rest_is_left(
     assert doses == kinds
 
 
+@pytest.mark.parametrize(("share", "prescribed"), [(0.9, True), (0.2, False)])
+def test_dropout_that_is_low_already_is_not_lowered(share: float, prescribed: bool) -> None:
+    history = _history(dropout={"1": share})
+    history.layers.append(Layer("1", "Dropout", 9))
+    assert (["set-dropout"] in _remedies(history, "over-regularised")) == prescribed
+
+
 def test_roots_come_first_and_nothing_twice() -> None:
     history = _history(activations={"1": "ReLU"}, std=2.0)
     found = candidates(

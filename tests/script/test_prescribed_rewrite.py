@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -365,3 +366,61 @@ def test_a_module_made_and_called_at_once_is_exchanged_and_still_called(tmp_path
     other = edit("substitute-loss", from_="cross_entropy", to="nll_loss")
     revised = rewrite(path, Prescription([other]), Clues({}, [], {}))
     assert lines(revised.diff, "+") == ["loss = nn.NLLLoss()(out, target)"]
+
+
+def test_what_is_made_in_another_file_is_changed_there(tmp_path, monkeypatch):
+    models = tmp_path / "my_models.py"
+    models.write_text(
+        "from torch import nn\n\n\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.body = nn.Sequential(nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 8), nn.Sigmoid())\n"
+        "        self.drop = nn.Dropout(0.9)\n"
+        "        self.head = nn.Linear(8, 2)\n"
+        "    def forward(self, x):\n"
+        "        return self.head(self.drop(self.body(x))).softmax(dim=1)\n"
+    )
+    start, end = SCRIPT.index("model = nn"), SCRIPT.index("optimizer =")
+    source = SCRIPT[:start] + "from my_models import Net\nmodel = Net()\n" + SCRIPT[end:]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    cure = Prescription(
+        [
+            edit("substitute-activation", "hidden", from_="Sigmoid", to="ReLU"),
+            edit("substitute-activation", "output", from_="Softmax", to="none"),
+            edit("set-dropout", to=0.2),
+            edit("set-learning-rate", to=0.01),
+            edit("reseed", seed=3),
+        ]
+    )
+    made = rewrite(tmp_path / "train.py", cure, clues)
+    assert made.words == ("start from another seed (3)",)
+    assert made.diff.count("\n+++ b/") == 2
+    assert lines(made.diff, "+") == [
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
+        "self.body = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())",
+        "self.drop = nn.Dropout(0.2)",
+        "return self.head(self.drop(self.body(x)))",
+    ]
+    (tmp_path / "change.diff").write_text(made.diff)
+    subprocess.run(["patch", "-p1", "--dry-run", "-i", "change.diff"], check=True, capture_output=True)
+
+
+def test_a_sigmoid_in_another_file_is_made_good_once(tmp_path, monkeypatch):
+    (tmp_path / "your_models.py").write_text(
+        "import torch\nfrom torch import nn\n\n\n"
+        "class Net(nn.Linear):\n    def forward(self, x):\n        return torch.sigmoid(super().forward(x))[:, 0]\n"
+    )
+    start, end = SCRIPT.index("model = nn"), SCRIPT.index("optimizer =")
+    source = SCRIPT[:start] + "from your_models import Net\nmodel = Net(4, 1)\n" + SCRIPT[end:]
+    source = source.replace("F.cross_entropy(out, target)", "nn.BCEWithLogitsLoss()(out, target.float())")
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], plain.operation.survey.to_list(), {})
+    off = edit("substitute-activation", "output", from_="Sigmoid", to="none")
+    made = rewrite(tmp_path / "train.py", Prescription([off]), clues)
+    assert lines(made.diff, "+") == ["loss = nn.BCELoss()(out, target.float())"]
+    assert made.words == ()

@@ -17,6 +17,8 @@ from akeso.remedies.rate import steady
 _TOP = 10
 #: Optimizer steps that are few for a whole training.
 _FEW_STEPS = 120
+#: Share dropped out that is usual and seldom too much.
+_DROPPED = 0.2
 
 
 def use(name: str, lr: float, **options: Any) -> Edit:
@@ -106,9 +108,13 @@ class LessRegularisation(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
-        dropout = any("Dropout" in layer.kind for layer in history.layers)
+        known = history.facts.get("dropout")
+        shares = [float(share) for share in known.values()] if isinstance(known, dict) else []
+        dropout = (
+            any("Dropout" in layer.kind for layer in history.layers) and max(shares, default=1.0) > _DROPPED
+        )
         decay = Edit("set-weight-decay", "", {"to": min(1e-4, facts.weight_decay / 100)})
-        less = Edit("set-dropout", "", {"to": 0.2})
+        less = Edit("set-dropout", "", {"to": _DROPPED})
         if facts.weight_decay > 1e-3:
             yield Prescription([decay])
         if dropout:

@@ -1,6 +1,6 @@
 """A prescription as a change to the script: a diff where the place can be found, plain words elsewhere.
 
-The user's file is read, never written.
+The user's files are read, never written.
 """
 
 from __future__ import annotations
@@ -32,6 +32,18 @@ class Clues:
     places: Mapping[str, Sequence[Mapping[str, Any]]]
     sites: Sequence[Mapping[str, Any]]
     facts: Mapping[str, Any]
+
+    def files(self) -> set[str]:
+        """The files of the user's in which something was seen to be made or called."""
+        held = [place for places in self.places.values() for place in places]
+        held += [site["place"] for site in self.sites if site["place"]]
+        return {str(place["file"]) for place in held}
+
+    def of(self, file: str) -> Clues:
+        """What was shown of one file."""
+        places = {kind: [one for one in known if one["file"] == file] for kind, known in self.places.items()}
+        sites = [site for site in self.sites if site["place"] and site["place"]["file"] == file]
+        return Clues(places, sites, self.facts)
 
     def lines(self, kind: str, path: str) -> list[int]:
         """The lines of a file where something of this kind is made or called."""
@@ -76,31 +88,58 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 
 
+#: Edits of what may be made in several files; the others are done where their place is found first.
+_EVERYWHERE: Final = frozenset({"insert-normalisation", "set-dropout", "mean-reduction", "loosen-clipping"})
+
+
 def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
-    """The change to make to the script at ``path`` for the prescription to hold."""
+    """The change to make to the script at ``path`` and to files of the user's that it imports, for the cure to hold."""
     real = os.path.realpath(path)
-    try:
-        draft = Draft(_shown(real), Path(real).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+    script = _drafted(real)
+    if script is None:
         return Change("", tuple(edit.describe() for edit in prescription))
-    words = []
-    own = Clues(
-        {kind: [place for place in places if place["file"] == real] for kind, places in clues.places.items()},
-        [site for site in clues.sites if site["place"] and site["place"]["file"] == real],
-        clues.facts,
-    )
-    for edit in prescription:
-        rule = RULES.get(edit.remedy)
-        said = rule(draft, edit, own, prescription) if rule is not None else edit.describe()
-        if said:
-            words.append(said)
-    if not draft.changed:
-        return Change("", tuple(words))
+    others = sorted(clues.files() - {real})
+    drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
+    words = [said for edit in prescription for said in _made(edit, drafts, clues, prescription)]
+    changed = [draft for _, draft in drafts if draft.changed]
     try:
-        compile(draft.revised(), path.name, "exec")
+        for draft in changed:
+            compile(draft.revised(), draft.path, "exec")
     except SyntaxError:
         return Change("", tuple(edit.describe() for edit in prescription))
-    return Change(draft.diff(), tuple(words))
+    return Change("".join(draft.diff() for draft in changed), tuple(words))
+
+
+def _made(
+    edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues, prescription: Prescription
+) -> list[str]:
+    """Make an edit wherever it has its place, and give the words that go with it."""
+    rule = RULES.get(edit.remedy)
+    if rule is None:
+        return [edit.describe()]
+    hidden = edit.remedy == "substitute-activation" and edit.where != "output"
+    instead: list[str] = []
+    beside: list[str] = []
+    done = False
+    for file, draft in drafts:
+        before = draft.revised()
+        said = rule(draft, edit, clues.of(file), prescription)
+        if draft.revised() == before:
+            instead += [said] if said else []
+            done = done or not said
+            continue
+        done = True
+        beside += [said] if said else []
+        if not (hidden or edit.remedy in _EVERYWHERE):
+            break
+    return list(dict.fromkeys(beside)) if done else instead[:1]
+
+
+def _drafted(file: str) -> Draft | None:
+    try:
+        return Draft(_shown(file), Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def _shown(real: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ class Teller:
         if outcome.interrupted:
             say("  interrupted: this is the best so far", markup=False)
         self._change(change)
-        if outcome.weights:
+        if outcome.weights and (outcome.after is None or math.isfinite(outcome.after)):
             say(f"\nweights of the best model: {outcome.weights}", markup=False)
         say(f"run: {run}", markup=False)
 
@@ -93,7 +94,8 @@ class Teller:
             else:
                 self._console.print(change.diff, markup=False)
         if change.words:
-            self._console.print("Also:" if change.diff else "\nThe change to make:", markup=False)
+            also = "Also, for the figure above is that of all of it:"
+            self._console.print(also if change.diff else "\nThe change to make:", markup=False)
             for text in change.words:
                 self._console.print(f"  - {text}", markup=False)
 
