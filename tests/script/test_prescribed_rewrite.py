@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 from akeso.remedies.edit import Prescription
-from akeso.script.rewrite import Clues, rewrite
+from akeso.script.clues import Clues
+from akeso.script.rewrite import rewrite
 from tests.script.prescribed_help import edit, perform
 
 SCRIPT = """

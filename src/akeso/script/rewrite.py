@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_model as model
+from akeso.script.clues import Clues
 from akeso.script.draft import Draft
 
 
@@ -23,31 +24,6 @@ class Change:
 
     diff: str
     words: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Clues:
-    """What a run has shown of where things are in the script."""
-
-    places: Mapping[str, Sequence[Mapping[str, Any]]]
-    sites: Sequence[Mapping[str, Any]]
-    facts: Mapping[str, Any]
-
-    def files(self) -> set[str]:
-        """The files of the user's in which something was seen to be made or called."""
-        held = [place for places in self.places.values() for place in places]
-        held += [site["place"] for site in self.sites if site["place"]]
-        return {str(place["file"]) for place in held}
-
-    def of(self, file: str) -> Clues:
-        """What was shown of one file."""
-        places = {kind: [one for one in known if one["file"] == file] for kind, known in self.places.items()}
-        sites = [site for site in self.sites if site["place"] and site["place"]["file"] == file]
-        return Clues(places, sites, self.facts)
-
-    def lines(self, kind: str, path: str) -> list[int]:
-        """The lines of a file where something of this kind is made or called."""
-        return [int(place["line"]) for place in self.places.get(kind, ()) if place["file"] == path]
 
 
 #: Changes the draft and answers with nothing, or with words where the place was not found.

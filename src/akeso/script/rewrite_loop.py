@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from akeso.remedies.edit import Edit, Prescription
+from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
 from akeso.script.rewrite_model import short, trained
-
-if TYPE_CHECKING:
-    from akeso.script.rewrite import Clues
 
 _MODULE = {
     "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",

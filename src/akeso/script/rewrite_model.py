@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from akeso.remedies.edit import EVERYTHING, Edit, Prescription
+from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-
-if TYPE_CHECKING:
-    from akeso.script.rewrite import Clues
 
 _FUNCTION = {
     "ReLU": "relu", "SELU": "selu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu",

@@ -15,11 +15,12 @@ import click
 
 from akeso.errors import AkesoError, BadInput
 from akeso.script import program as programs
+from akeso.script.clues import Clues
 from akeso.script.folder import run_folder, world_size
 from akeso.script.metrics import ChosenMetric
 from akeso.script.prescribed.order import Answer
 from akeso.script.program import Program as Script
-from akeso.script.rewrite import Change, Clues, rewrite
+from akeso.script.rewrite import Change, rewrite
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.script_metric import is_held_out
 from akeso.treatment.script_program import ScriptProgram
