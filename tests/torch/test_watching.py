@@ -368,6 +368,20 @@ def test_an_optimizer_made_anew_for_the_same_parameters_takes_the_place_of_the_o
     assert not any("several optimizers" in line for line in examine(watch.history).not_checked)
 
 
+def test_optimizers_of_the_same_parameters_that_take_turns_are_several() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01), torch.optim.Adam(model.parameters(), lr=0.01)]
+    with akeso.watch(model) as watch:
+        for step in range(40):
+            optimizer = optimizers[step % 2]
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    assert len(watch.history.facts["optimizers"]) == 2
+    assert any("several optimizers" in line for line in examine(watch.history).not_checked)
+
+
 def test_losses_inside_a_transform_leave_the_watch_whole() -> None:
     torch.manual_seed(0)
     models = [torch.nn.Linear(4, 2) for _ in range(3)]

@@ -40,6 +40,7 @@ class Members:
         self._keep = list(optimizers)  # ids are only unique while the objects live
         self.indices: dict[int, int] = {}
         self._count = 0
+        self._replaced: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._facts: list[dict[str, object]] = []
         self._initial: Delivery = {}
         self._weighed: dict[int, weakref.ref[torch.Tensor]] = {}
@@ -74,12 +75,17 @@ class Members:
     def _successor(self, optimizer: torch.optim.Optimizer) -> int | None:
         """The number of an optimizer of the very same parameters: some make a new one to change the rate.
 
-        The new one takes its place, so that the old one and what it has averaged can go.
+        The new one takes its place, so that the old one and what it has averaged can go. One that comes back takes
+        turns with the other, and has a number of its own from then on.
         """
+        went = self._replaced.get(id(optimizer))
+        if went is not None and went() is optimizer:
+            return None
         given = _parameters(optimizer)
         for place, known in enumerate(self._keep):
             if id(known) in self.indices and _parameters(known) == given:
                 self._keep[place] = optimizer
+                self._replaced[id(known)] = weakref.ref(known)
                 return self.indices.pop(id(known))
         return None
 
