@@ -78,8 +78,8 @@ def test_a_moved_or_copied_run_goes_on_where_it_is(way: str, tmp_path: Path) -> 
     assert found.all("resume")[0]["from"] == step
     assert found.all("mismatch") == ()
     assert max(found.steps()) == 40
-    assert again(there, 19, 21).equal
     if way == "moved":
+        assert again(there, 19, 21).equal
         assert not here.exists()
     else:
         assert (here / "replay.jsonl").read_bytes() == before
