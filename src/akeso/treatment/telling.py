@@ -94,7 +94,7 @@ class Teller:
             else:
                 self._console.print(change.diff, markup=False)
         if change.words:
-            also = "Also, for the figure above is that of all of it:"
+            also = "Also (the figure above is with all of it):"
             self._console.print(also if change.diff else "\nThe change to make:", markup=False)
             for text in change.words:
                 self._console.print(f"  - {text}", markup=False)
