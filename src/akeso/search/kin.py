@@ -93,12 +93,16 @@ def _alike(squares: Sequence[Floats], view: Sequence[float]) -> Floats:
 
 def _likeliest(alike: Floats, missed: Floats) -> tuple[float, float]:
     """The likelihood of what was missed under the likeliest noise, and that noise."""
-    count = len(missed)
-    # One small factor for each noise, all at once: threads of a linear algebra library have nothing to gain here.
-    factors = np.linalg.cholesky(alike + np.array(_NOISES)[:, None, None] * np.eye(count))
-    whitened = np.linalg.solve(factors, np.broadcast_to(missed[:, None], (len(_NOISES), count, 1)))[..., 0]
-    scales = np.maximum((whitened**2).mean(1), 1e-12)
-    spread = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
+    count, noises = len(missed), np.array(_NOISES)
+    # One small factor for each noise, all at once: threads of a linear algebra library have nothing to gain here. What
+    # was missed stands in a last row and column, and comes out of the factor as its last row, whitened.
+    bordered = np.empty((len(noises), count + 1, count + 1))
+    bordered[:, :count, :count] = alike + noises[:, None, None] * np.eye(count)
+    bordered[:, count, :count] = bordered[:, :count, count] = missed
+    bordered[:, count, count] = 1 + missed @ missed / noises  # large enough for a factor to exist
+    factors = np.linalg.cholesky(bordered)
+    scales = np.maximum((factors[:, count, :count] ** 2).mean(1), 1e-12)
+    spread = 2 * np.log(np.diagonal(factors, axis1=1, axis2=2)[:, :count]).sum(1)
     likelihoods = -0.5 * (count * np.log(scales) + spread)
     at = int(likelihoods.argmax())
     return float(likelihoods[at]), _NOISES[at]
