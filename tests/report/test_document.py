@@ -6,6 +6,7 @@ import json
 import math
 
 import numpy as np
+import pytest
 
 from akeso.diagnosis import Diagnosis
 from akeso.examination import Examination, examine
@@ -113,6 +114,14 @@ def test_training_and_validation_loss_are_given_on_one_scale() -> None:
     run.facts["val_scale"] = 4.0  # the training adds up what validation averages
     metrics = run_document(run, examine(run), 0.0)["metrics"]
     assert (metrics["train_loss"], metrics["val_loss"]) == (0.125, 0.25)
+
+
+@pytest.mark.parametrize(("batches", "shown"), [(4, 2.0), (3, 0.5)])
+def test_a_loss_that_is_divided_among_the_batches_of_a_step_is_given_whole(batches: int, shown: float) -> None:
+    run = history()
+    run.facts["micro_batches"] = batches
+    run.add(99, "loss_over_call", "", 0.25)
+    assert run_document(run, examine(run), 0.0)["metrics"]["train_loss"] == shown
 
 
 def test_an_accuracy_of_a_few_single_samples_is_no_figure() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 
+#: How close a loss must come to the share of its batch to be that share.
+_EXACTLY: Final = 0.01
 #: How many of the last training readings a metric is the mean of, at most: single batches are noisy.
 _LAST: Final = 50
 #: Share of the run after which a training reading counts as one of its end.
@@ -83,10 +85,23 @@ def _last(history: History, signal: str) -> float | None:
         count = _enough(history, series, count)
         if not count:
             return None
-    # The scale is that of validation, which scripts print: training may divide the loss by the batches it gathers.
-    scale = validation_scale(history) if signal == "loss" and history.series("val_loss") else 1.0
+    scale = _scale(history) if signal == "loss" else 1.0
     with np.errstate(invalid="ignore", over="ignore"):
         return float(np.mean(series.values[-count:]) / scale)
+
+
+def _scale(history: History) -> float:
+    """What the loss that was trained on carries beyond the one that scripts print, that of validation or of one batch.
+
+    Training may add up what validation averages, or divide the loss by the batches that it gathers for a step.
+    """
+    if history.series("val_loss"):
+        return validation_scale(history)
+    batches, part = history.facts.get("micro_batches"), history.series("loss_over_call").finite().values
+    if not isinstance(batches, int) or batches < 2 or not len(part):
+        return 1.0
+    typical = float(np.median(part))
+    return typical if abs(typical * batches - 1) < _EXACTLY else 1.0
 
 
 def _enough(history: History, series: Series, count: int) -> int:
