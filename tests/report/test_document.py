@@ -117,7 +117,9 @@ def test_training_and_validation_loss_are_given_on_one_scale() -> None:
 
 
 @pytest.mark.parametrize(("batches", "shown"), [(4, 2.0), (3, 0.5)])
-def test_a_loss_that_is_divided_among_the_batches_of_a_step_is_given_whole(batches: int, shown: float) -> None:
+def test_a_loss_that_is_divided_among_the_batches_of_a_step_is_given_whole(
+    batches: int, shown: float
+) -> None:
     run = history()
     run.facts["micro_batches"] = batches
     run.add(99, "loss_over_call", "", 0.25)
