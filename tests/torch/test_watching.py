@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -425,3 +426,37 @@ def test_a_model_that_follows_another_one_is_not_said_to_stand_still() -> None:
     names = {event.scope.rpartition(".")[0] for event in watch.history.events_of("detached")}
     assert len(names) == 1
     assert names.pop().endswith("0.never")
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_no_tensor_of_the_script_is_held_into_the_backward_pass(written_out: bool) -> None:
+    """The scores of a language model may be a tenth of the memory of a card."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 97))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held: list[list[torch.Size]] = []
+
+    def look(_: torch.Tensor) -> None:
+        tensors = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor]
+        held.append([tensor.shape for tensor in tensors if tensor.numel() == 31 * 97])
+
+    def loss() -> torch.Tensor:
+        scores = model(torch.randn(31, 6))
+        if written_out:
+            return ((scores - torch.zeros(31, 97)) ** 2).mean()
+        return torch.nn.functional.cross_entropy(scores, torch.randint(0, 97, (31,)))
+
+    def train() -> list[list[torch.Size]]:
+        held.clear()
+        for _ in range(3):
+            optimizer.zero_grad()
+            value = loss()
+            value.register_hook(look)
+            value.backward()
+            optimizer.step()
+        return list(held)
+
+    alone = train()
+    with akeso.watch(model, optimizer) as watch:
+        assert train() == alone
+    assert watch.history.facts["loss"] == ("mse_loss" if written_out else "cross_entropy")

@@ -92,12 +92,10 @@ class Passes:
         self.reading = reading
         self._stack.clear()
         self._read.clear()
-        self.calls.clear()
         self.models.clear()
         self.broadcasts.clear()
-        self._by_hand.clear()
         self.directions = False
-        self.model_input = None
+        self.let_go()
         self._tap.open()
 
     def end(self) -> None:
@@ -105,6 +103,12 @@ class Passes:
         self._tap.close()
         self._pop()
         self._stack.clear()
+
+    def let_go(self) -> None:
+        """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
+        self.calls.clear()
+        self._by_hand.clear()
+        self.model_input = None
 
     def fetching(self) -> None:
         """What a data loader does to make a batch is none of our business, and there may be much of it."""

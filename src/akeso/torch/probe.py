@@ -171,6 +171,7 @@ class Probe(Listener):
             self._passes.end()
             with quiet():
                 self._look.batch(self._passes, tensor, self.step)
+            self._passes.let_go()
         if began:
             self._own += time.perf_counter() - began
 
