@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from akeso.detectors import network
+from akeso.detectors.rates import OverRegularised
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
-from akeso.history import Event
+from akeso.history import BARE, Event, History
 from tests.detectors.sketches import LEARNS, first, values
 
 
@@ -124,3 +126,34 @@ def test_queries_and_keys_say_nothing_of_the_gradient_that_flows_past_them(
         history.layers[place] = replace(history.layers[place], name=f"block.{name}")
     found = [d.problem for d in examine(history).diagnoses if d.severity != "info"]
     assert ("vanishing-gradient" in found) == named
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind", "multiplied"),
+    [
+        ("embedding_net.fc", "Linear", True),
+        ("patch_embedding", "Conv2d", True),
+        ("words", "Embedding", False),
+        ("model.position_embedding", BARE, False),
+        ("embedding_net.mixer", BARE, True),
+    ],
+)
+def test_a_model_may_be_called_an_embedding_and_still_multiply(
+    layer: str, kind: str, multiplied: bool
+) -> None:
+    history = Sketch(layers=1).history()
+    (parameter,) = history.layers[0].parameters[:1]
+    history.layers = [replace(history.layers[0], name=layer, kind=kind, role="", parameters=(parameter,))]
+    assert (len(network.weights(history)), len(network.tables(history))) == ((1, 0) if multiplied else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"), [([1.0, 0.9, 0.5, 0.4, 0.2], 0.3), ([1.0, 0.9, 0.5, 0.6, 1.3], 0.95)]
+)
+def test_what_is_left_of_weights_is_read_late_in_the_run(sizes: list[float], kept: float) -> None:
+    history = History()
+    history.layers = Sketch(layers=1).history().layers
+    (weight,) = network.weights(history)
+    for step, size in zip((0, 1, 28, 56, 112), sizes, strict=True):
+        history.add(step, "weight_l2", weight.name, size)
+    assert OverRegularised()._kept(history) == pytest.approx(kept)

@@ -428,6 +428,25 @@ def test_a_model_that_follows_another_one_is_not_said_to_stand_still() -> None:
     assert names.pop().endswith("0.never")
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_copy_that_gets_gradients_is_said_to_stand_still_only_where_it_does(follows: bool) -> None:
+    torch.manual_seed(0)
+    online, target = (torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)) for _ in range(2))
+    optimizer = torch.optim.Adam(online.parameters(), lr=0.01)
+    with akeso.watch() as watch:
+        for step in range(80):
+            x = torch.randn(16, 4)
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(
+                online(x), 0.9 * target(x) + 1.0
+            ).backward()  # nobody detached the target
+            optimizer.step()
+            if follows and step % 30 == 29:
+                for mine, its in zip(target.parameters(), online.parameters(), strict=True):
+                    mine.data.copy_(its.data)
+    assert len(watch.history.events_of("detached")) == (0 if follows else 4)
+
+
 @pytest.mark.parametrize("written_out", [False, True])
 def test_no_tensor_of_the_script_is_held_into_the_backward_pass(written_out: bool) -> None:
     """The scores of a language model may be a tenth of the memory of a card."""

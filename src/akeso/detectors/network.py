@@ -13,8 +13,8 @@ from akeso.history import BARE, Floats, History, Parameter, Series
 
 #: Names of layers that make the queries and keys of an attention, without underscores.
 _ASKS = re.compile("(w|to|fc|lin|linear|proj)?(q|k|query|key|queries|keys)(w|fc|lin|linear|proj|net|layer)?")
-#: Layers that keep no unit from dying or that are looked up instead of multiplied.
-_LOOKED_UP = ("embedding",)
+#: What tables are called whose rows are looked up instead of multiplied.
+_LOOKED_UP = "embedding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,11 @@ class Weight:
     @property
     def looked_up(self) -> bool:
         """Whether rows are looked up (embedding) instead of multiplied."""
-        return any(word in self.role.lower() or word in self.layer.lower() for word in _LOOKED_UP)
+        if _LOOKED_UP in self.role.lower():
+            return True
+        # A tensor that belongs to no layer torch knows is what it is called; a layer or a model may be called anything.
+        names = (self.layer.rpartition(".")[2], self.name.rpartition(".")[2])
+        return self.role.endswith(BARE) and any(_LOOKED_UP in name.lower() for name in names)
 
 
 def weights(history: History) -> list[Weight]:

@@ -291,7 +291,9 @@ class OverRegularised(Detector):
         for weight in network.weights(history):
             norm = history.series("weight_l2", weight.name).finite()
             if len(norm) >= 3 and norm.values[0] > 0:
-                found.append(curves.median(norm.values[-3:]) / float(norm.values[0]))
+                # Looks lie ever farther apart: of three, the first may be from long before.
+                late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
+                found.append(curves.median(late) / float(norm.values[0]))
         return float(np.median(found)) if found else math.nan
 
 

@@ -12,6 +12,8 @@ from akeso.torch.record import Record
 
 #: Sampled steps before a parameter without a gradient is spoken of, and optimizer steps before that.
 _SAMPLES, _STEPS = 5, 8
+#: Entries of a parameter by which it is seen whether it was written to.
+_SEEN = 256
 #: Clearings that must be missing, with none seen, before it is said.
 _STALE = 3
 
@@ -40,6 +42,9 @@ class LooseEnds:
         self._samples = 0
         self._due = _SAMPLES
         self._reported: set[str] = set()
+        self._copies: dict[
+            int, torch.Tensor
+        ] = {}  # parameters of copies of a trained model, as they first were
         self.optimized: set[int] = set()
 
     @property
@@ -98,8 +103,27 @@ class LooseEnds:
         models = [[id(parameter) for parameter in root.parameters()] for root in self._names.roots]
         return {which for model in models if trained.isdisjoint(model) for which in model}
 
-    def _without(self, step: int, looks: int) -> None:
-        beside = self._beside()
+    def _copied(self) -> dict[int, torch.Tensor]:
+        """Parameters of models that no optimizer has, of the same kind and shapes as one that is trained.
+
+        They may be written to now and then, as the networks that make the targets of Q-learning are.
+        """
+        kinds = [
+            (root, (type(root), tuple(parameter.shape for parameter in root.parameters())))
+            for root in self._names.roots
+        ]
+        trained = {kind for root, kind in kinds if any(id(p) in self.optimized for p in root.parameters())}
+        return {
+            id(parameter): parameter
+            for root, kind in kinds
+            if kind in trained and all(id(p) not in self.optimized for p in root.parameters())
+            for parameter in root.parameters()
+        }
+
+    def _without(self, step: int, looks: int, *, over: bool = False) -> None:
+        beside, copies = self._beside(), self._copied()
+        for which, parameter in copies.items():
+            self._copies.setdefault(which, parameter.detach().reshape(-1)[:_SEEN].clone())
         for name, parameter in self._names.parameters():
             if not parameter.requires_grad or not parameter.numel() or name in self._reported:
                 continue
@@ -110,6 +134,10 @@ class LooseEnds:
                 continue
             if optimized and self._looks[id(parameter)] < looks:
                 continue  # its own steps were hardly seen: of a copy that was trained for a moment, say
+            if id(parameter) in copies:
+                first = self._copies[id(parameter)]
+                if not over or not torch.equal(parameter.detach().reshape(-1)[:_SEEN], first):
+                    continue  # whether it stands still shows at the end
             self._reported.add(name)
             reason = "not-in-optimizer" if received else "no-grad" if optimized else "unused"
             self._record.event(step, "detached", name, reason=reason)
@@ -120,6 +148,6 @@ class LooseEnds:
                 self._record.event(step, "detached", name, reason="unregistered")
 
     def close(self, step: int) -> None:
-        """A short run may end before its loose ends were due."""
+        """A short run may end before its loose ends were due, and what stood still all the while is known now."""
         if self._samples >= 2 and step >= 2:
-            self._without(step, 2)
+            self._without(step, 2, over=True)
