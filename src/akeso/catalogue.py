@@ -73,9 +73,10 @@ _ALL: Final = (
     Problem(
         "parameters-not-trained",
         "Parameters that never change",
-        "Parameters that are meant to learn are not in the optimizer, are cut off from the loss, or get no "
-        "gradient although their neighbours do.",
-        "A trainable parameter got no gradient, or was never changed, while others were.",
+        "Parameters that are meant to learn are not in the optimizer, are cut off from the loss, get no "
+        "gradient although their neighbours do, or are made anew in every pass.",
+        "A trainable parameter got no gradient, or was never changed, while others were; or a layer with weights was "
+        "made inside of every pass.",
         (
             "Pass all parameters that should learn to the optimizer, also those made after it was created.",
             "Look for `.detach()`, `.data`, `.item()`, `torch.no_grad()` or NumPy on the way to the loss.",

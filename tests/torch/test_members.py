@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
+import akeso
 from akeso.history import BARE
 from akeso.torch.watching import watch_everything
 
@@ -93,3 +95,33 @@ def test_copies_that_train_for_a_moment_are_not_cut_off_from_the_loss() -> None:
                 with torch.no_grad():
                     other(torch.randn(5, 2))
     assert "parameters-not-trained" not in [one.problem for one in watch.diagnoses]
+
+
+@pytest.mark.parametrize("made", ["anew", "once", "as a copy"])
+def test_layers_that_are_made_anew_in_every_pass_never_learn(made: str) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.middle, self.last = (torch.nn.Linear(6, 6) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            middle = {
+                "anew": lambda: torch.nn.Linear(6, 6),
+                "once": lambda: self.middle,
+                "as a copy": lambda: copy.deepcopy(self.middle),
+            }[made]()
+            return self.last(torch.nn.LayerNorm(6)(middle(self.first(x))))  # the norm is the same every time
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(40):
+            x = torch.randn(16, 6)
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x), x).backward()
+            optimizer.step()
+    events = [event for event in watch.history.events_of("detached") if event.data["reason"] == "made-anew"]
+    assert [event.scope for event in events] == (["Linear(6, 6).weight"] if made == "anew" else [])
+    found = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert ("parameters-not-trained" in found) == (made == "anew")

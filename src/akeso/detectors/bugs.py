@@ -178,19 +178,24 @@ class ParametersNotTrained(Detector):
             severity: Severity = "info"
             if used and suffers:
                 severity = "error"
-            elif reason == "unregistered" or any(_fresh(history, name) for name in used):
+            elif reason in ("unregistered", "made-anew") or any(_fresh(history, name) for name in used):
                 severity = "warning"
             shown = used or names
             yield Symptom(
                 self.name,
                 severity,
-                {"no-grad": 0.93, "not-in-optimizer": 0.88, "unregistered": 0.95}.get(reason, 0.6)
+                {"no-grad": 0.93, "not-in-optimizer": 0.88, "unregistered": 0.95, "made-anew": 0.95}.get(
+                    reason, 0.6
+                )
                 if used
                 else 0.6,
                 min(event.step for event in events),
                 shown[0].rpartition(".")[0] or shown[0],
                 {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
                 _sentence("unused" if not used else reason, shown),
+                ("Make the layer once, in `__init__`, and keep it as an attribute of the model.",)
+                if reason == "made-anew"
+                else (),
             )
         if not groups:
             found = [*self._still(history, suffers)]
@@ -269,6 +274,10 @@ _REASONS = {
         "is used but is in no optimizer: its module is kept in a plain list or dict, where the model does not see it.",
         "are used but are in no optimizer: their modules are kept in a plain list or dict, where the model does "
         "not see them.",
+    ),
+    "made-anew": (
+        "is made anew in every pass: it holds other random numbers each time and never learns.",
+        "are made anew in every pass: they hold other random numbers each time and never learn.",
     ),
     "unused": (
         "is not used in any pass that is trained on.",

@@ -14,7 +14,7 @@ from akeso.torch.record import Record
 _SAMPLES, _STEPS = 5, 8
 #: Entries of a parameter by which it is seen whether it was written to.
 _SEEN = 256
-#: Clearings that must be missing, with none seen, before it is said.
+#: Clearings that must be missing, with none seen, before it is said; layers that must be made anew, likewise.
 _STALE = 3
 
 
@@ -42,6 +42,7 @@ class LooseEnds:
         self._samples = 0
         self._due = _SAMPLES
         self._reported: set[str] = set()
+        self._made_anew: Counter[str] = Counter()  # sampled steps in which a module was made and thrown away
         self._copies: dict[
             int, torch.Tensor
         ] = {}  # parameters of copies of a trained model, as they first were
@@ -86,6 +87,7 @@ class LooseEnds:
         ):
             self._reported.add("stale")
             self._record.event(step, "stale-gradient", count=self._stale[index])
+        self._passing(step)
         self._samples += 1
         self._with_gradient.update(
             id(parameter)
@@ -96,6 +98,14 @@ class LooseEnds:
         if self._samples >= self._due and step >= _STEPS:
             self._due *= 2
             self._without(step, _SAMPLES)
+
+    def _passing(self, step: int) -> None:
+        """Look for layers that are made anew in every pass: random each time, and never trained."""
+        self._made_anew.update(self._names.gone())
+        for module, count in self._made_anew.items():
+            if count >= _STALE and module not in self._reported:
+                self._reported.add(module)
+                self._record.event(step, "detached", f"{module}.weight", reason="made-anew")
 
     def _beside(self) -> set[int]:
         """Parameters of models that are not trained at all: teachers, targets, averages of another one."""

@@ -52,6 +52,7 @@ class Names:
         self._strangers = 0
         self._listed: list[tuple[str, weakref.ref[nn.Parameter]]] = []
         self._outside: dict[int, weakref.ref[nn.Module]] = {}
+        self._drawn: list[tuple[str, weakref.ref[nn.Module]]] = []
 
     @property
     def roots(self) -> Iterator[nn.Module]:
@@ -131,6 +132,28 @@ class Names:
             self._rename()  # it was put into its root after we had learnt the names
             return
         self._outside[id(module)] = weakref.ref(module)
+        matrix = max(
+            (p for p in module.parameters(recurse=False) if p.dim() > 1), key=torch.numel, default=None
+        )
+        if (
+            matrix is not None
+            and matrix.requires_grad
+            and torch.is_grad_enabled()
+            and not self._copied(matrix)
+        ):
+            sizes = ", ".join(map(str, matrix.shape))
+            self._drawn.append((f"{type(module).__name__}({sizes})", self._outside[id(module)]))
+
+    def _copied(self, matrix: torch.Tensor) -> bool:
+        """Whether a matrix is that of a root once more: a copy of it is trained for a moment, say."""
+        return any(p.shape == matrix.shape and torch.equal(p, matrix) for _, p in self.parameters())
+
+    def gone(self) -> set[str]:
+        """Modules with random weights of their own that ran inside a root since the last call and are no more."""
+        drawn, self._drawn = self._drawn, []
+        for known in [known for known, reference in self._outside.items() if reference() is None]:
+            del self._outside[known]
+        return {description for description, reference in drawn if reference() is None}
 
     def outside(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The parameters of modules that ran inside a root without being part of one."""
