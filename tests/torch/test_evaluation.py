@@ -74,3 +74,45 @@ def test_a_norm_that_keeps_no_averages_is_named_where_it_is_evaluated(
     said = [found for found in watch.diagnoses if found.problem == "wrong-mode"]
     assert [found.layer for found in said] == (["1"] if named else [])
     assert all("its momentum is 0" in found.sentence for found in said)
+
+
+def test_a_loss_that_is_kept_in_the_model_is_none_of_its_layers() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.loss = torch.nn.Linear(5, 1), torch.nn.BCEWithLogitsLoss()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).squeeze(-1)
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(96, 5)
+    y = (x[:, 0] > 0).float()
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            for rows in torch.arange(64).split(16):
+                optimizer.zero_grad()
+                model.loss(model(x[rows]), y[rows]).backward()
+                optimizer.step()
+            with torch.no_grad():
+                values = [model.loss(model(x[rows]), y[rows]) for rows in torch.arange(64, 96).split(16)]
+    last = watch.history.events_of("evaluation")[-1]
+    assert (last.scope, last.data["samples"], last.data["batches"]) == ("", 32, 2)
+    assert last.data["loss"] == pytest.approx(float(sum(values)) / 2)
+
+
+def test_what_was_evaluated_last_is_not_taken_for_what_is_trained_on() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(5, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        with torch.no_grad():
+            model(torch.full((40, 5), 9.0))  # an answer of which nothing is made
+        for _ in range(3):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(torch.zeros(8, 5)), torch.ones(8, 1)).backward()
+            optimizer.step()
+    assert set(watch.history.series("batch_size").values.tolist()) == {8.0}
+    assert watch.history.series("input_max").values.max() == 0.0

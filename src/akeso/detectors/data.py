@@ -164,16 +164,17 @@ class AbnormalData(Detector):
 
     def _missing(self, history: History) -> Iterator[Symptom]:
         seen = {event.data.get("what"): event for event in history.events_of("non-finite")}
-        figures, first = {}, []
+        where, figures, first = [], {}, []
         for what in ("input", "target"):
             share, step = _worst(history, f"{what}_nonfinite")
             event = seen.get(what)
             if share > 0 or event is not None:
-                figures[f"{what}_nonfinite"] = float(f"{share:.3g}")
+                where.append(f"{what}s")
+                if share > 0:  # else only a step that was not looked at had any
+                    figures[f"{what}_nonfinite"] = float(f"{share:.3g}")
                 first.append(step if share > 0 or event is None else event.step)
-        if not figures:
+        if not where:
             return
-        where = " and the ".join(f"{name.removesuffix('_nonfinite')}s" for name in figures)
         yield Symptom(
             self.name,
             "error",
@@ -181,8 +182,8 @@ class AbnormalData(Detector):
             min(first),
             "",
             figures,
-            f"The {where} contain values that are NaN or infinite.",
-            (_IMPUTE, *((_LEAVE_OUT,) if "target_nonfinite" in figures else ())),
+            f"The {' and the '.join(where)} contain values that are NaN or infinite.",
+            (_IMPUTE, *((_LEAVE_OUT,) if "targets" in where else ())),
         )
 
     def _inputs(self, history: History, stand: Standing) -> Iterator[outliers.Finding]:

@@ -112,7 +112,9 @@ class VanishingGradient(Detector):
                 else None,
                 **stand.evidence(),
             },
-            self._sentence(here if here.ratio < self.ratio else then, moved, backward, sites, variation),
+            self._sentence(
+                here if here.ratio < self.ratio else then, moved, backward, sites, variation, stand
+            ),
         )
 
     def _nothing(self, history: History, stand: Standing) -> Symptom | None:
@@ -152,8 +154,16 @@ class VanishingGradient(Detector):
         return [site for site, _ in kept], np.asarray([value for _, value in kept], np.float64)
 
     def _sentence(
-        self, here: Depth, moved: float, backward: bool, sites: list[str], variation: Floats
+        self,
+        here: Depth,
+        moved: float,
+        backward: bool,
+        sites: list[str],
+        variation: Floats,
+        stand: Standing,
     ) -> str:
+        known = math.isfinite(stand.baseline)
+        stands = "does not get away from a constant prediction" if known else "hardly falls"
         if backward and here.ratio >= self.ratio:
             return (
                 f"The gradient vanishes in all {here.layers} layers: weights times gradient come to "
@@ -163,12 +173,11 @@ class VanishingGradient(Detector):
         if backward:
             return (
                 f"The gradient vanishes: the first of {here.layers} layers get {here.ratio:.1g} of what the "
-                "last ones get, relative to their weights, and the loss does not get away from a constant "
-                "prediction."
+                f"last ones get, relative to their weights, and the loss {stands}."
             )
         return (
             f"The signal vanishes: the output of {sites[-1]} hardly depends on the sample any more "
-            f"(variation {variation[-1]:.1g}), and the loss does not get away from a constant prediction."
+            f"(variation {variation[-1]:.1g}), and the loss {stands}."
         )
 
 

@@ -225,9 +225,9 @@ class ImproperOutputActivation(Detector):
                     True,
                 )
             if act in ONE_SIDED and self._harmed(stand, self.one_sided):
-                return f"A {act} stands before the logits: nothing below one half can be said.", 0.85, False
+                return f"The logits come out of a {act}: nothing below one half can be said.", 0.85, False
             if act in _BOUNDED and self._harmed(stand, self.bounded):
-                return f"A {act} stands before the logits: they cannot be confident within ±1.", 0.85, False
+                return f"The logits come out of a {act}: they cannot be confident within ±1.", 0.85, False
         if known.loss == "binary_cross_entropy":
             odd = act in ONE_SIDED or act in _BOUNDED or act in ("none", "clamp")
             if odd and self._harmed(stand, self.one_sided):

@@ -71,6 +71,7 @@ class Passes:
         self.calls: list[LossCall] = []
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
+        self._given_to = 0
         self.models: list[nn.Module] = []  # that ran in this step
         self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
         self.first_use: dict[str, int] = {}
@@ -146,6 +147,8 @@ class Passes:
             return
         self.module_calls += 1
         if not self._stack:
+            if self._compares(module):
+                return
             began = perf_counter()
             try:
                 self._root(module, inputs)
@@ -155,6 +158,12 @@ class Passes:
         elif self.reading and module._parameters and self._strays(module):
             self._names.meet(module)
         self._stack.append(module)
+
+    def _compares(self, module: nn.Module) -> bool:
+        """Whether a module that is called by itself is no model: a loss, or what scores answers, kept in one."""
+        if isinstance(module, nn.modules.loss._Loss):
+            return True
+        return not self.reading and next(module.parameters(), None) is None
 
     def _strays(self, module: nn.Module) -> bool:
         """Whether a module runs inside a known root and is no part of it."""
@@ -168,8 +177,10 @@ class Passes:
             return
         self.models.append(module)
         given = first_tensor(inputs)
-        if given is not None and self.model_input is None:
-            self.model_input = given.detach()
+        # One evaluation is many passes: the last one may turn out to be trained on.
+        again = not self.reading and self._given_to == id(module)
+        if given is not None and (self.model_input is None or again):
+            self.model_input, self._given_to = given.detach(), id(module)
         if not self.reading:
             self._pop()  # inside an evaluated model torch must take the paths it takes without us
             return
