@@ -339,6 +339,9 @@ def test_the_output_gets_what_a_loss_is_made_for() -> None:
     classes = {"loss": "nll_loss", "loss_args": {"by_hand": True}, "target_kind": "indices"}
     assert _first_dose(**classes, output_activation="relu")[0]["to"] == "Softmax"
     assert _first_dose(loss="nll_loss", target_kind="indices")[0]["to"] == "cross_entropy"
+    # Probabilities need no more than their logarithm.
+    (logarithm,) = _first_dose(loss="nll_loss", target_kind="indices", output_activation="softmax")
+    assert logarithm == {"from": "Softmax", "to": "LogSoftmax", "where": "output"}
     # The right function found wrong is one over the wrong axis.
     again = _first_dose(loss="nll_loss", target_kind="indices", output_activation="log_softmax")
     assert again == [{"from": "LogSoftmax", "to": "LogSoftmax", "in": "model", "where": "output"}]

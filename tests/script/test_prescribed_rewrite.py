@@ -99,7 +99,7 @@ def test_an_output_function_is_taken_off(change):
     made = change(edit("substitute-activation", "output", from_="Softmax", to="none"))
     assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.Identity(),"]
     made = change(edit("substitute-activation", "output", from_="Softmax", to="LogSoftmax"))
-    assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.LogSoftmax(dim=-1),"]
+    assert lines(made.diff, "+") == ["nn.Linear(8, 2), nn.LogSoftmax(dim=1),"]
 
 
 def test_another_optimizer_at_another_rate_is_one_line(change):

@@ -152,7 +152,9 @@ class LossAndOutput(Remedy):
             # A softmax is one for all units together, or over a single one: the loss wants a sigmoid for each.
             exclusive = facts.classes > 1 and facts.target_kind in ("one-hot", "indices")
             wanted = "" if exclusive else "Sigmoid"
-        elif facts.loss == "kl_div" and facts.output == "softmax":
+        elif facts.output == "softmax" and (
+            facts.loss == "kl_div" or (facts.loss == "nll_loss" and not facts.loss_by_hand)
+        ):
             wanted = "LogSoftmax"
         elif (
             facts.loss == "nll_loss" and facts.loss_by_hand and facts.output not in ("softmax", "unknown", "")

@@ -14,6 +14,7 @@ from typing import Final
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_model as model
+from akeso.script import rewrite_weights as weights
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
 
@@ -32,7 +33,7 @@ Rule = Callable[[Draft, Edit, Clues, Prescription], str | None]
 RULES: Final[Mapping[str, Rule]] = {
     "substitute-activation": model.substitute_activation,
     "insert-normalisation": model.insert_normalisation,
-    "reinitialise": model.reinitialise,
+    "reinitialise": weights.reinitialise,
     "set-dropout": model.set_dropout,
     "add-residual": model.add_residual,
     "embed-inputs": model.embed_inputs,
@@ -76,6 +77,7 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
         return Change("", tuple(edit.describe() for edit in prescription))
     others = sorted(clues.files() - {real})
     drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
+    prescription = _completed(prescription, clues)
     words = [said for edit in prescription for said in _made(edit, drafts, clues, prescription)]
     changed = [draft for _, draft in drafts if draft.changed]
     try:
@@ -84,6 +86,17 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
     except SyntaxError:
         return Change("", tuple(edit.describe() for edit in prescription))
     return Change("".join(draft.diff() for draft in changed), tuple(words))
+
+
+def _completed(prescription: Prescription, clues: Clues) -> Prescription:
+    """With what a loss took off the output by itself to get at the scores: it has to go from the script as well."""
+    taken = clues.facts.get("taken_off")
+    named = any(edit.where == "output" for edit in prescription.of("substitute-activation"))
+    if not taken or named or not prescription.of("substitute-loss"):
+        return prescription
+    return Prescription(
+        [Edit("substitute-activation", "output", {"from": taken, "to": "none"}), *prescription]
+    )
 
 
 def _made(

@@ -17,6 +17,8 @@ _MODULE = {
 }  # fmt: skip
 
 
+#: Weight decay that optimizers have when none is given, where that is any.
+_USUAL_DECAY = {"AdamW": 1e-2}
 #: Schedules under which a training does not begin at the optimizer's own rate.
 _MOVING = {"CyclicLR", "OneCycleLR", "LambdaLR", "LinearLR", "ConstantLR", "SequentialLR", "ChainedScheduler"}
 
@@ -78,20 +80,36 @@ def find_learning_rate(draft: Draft, edit: Edit, clues: Clues, _: Prescription) 
 def substitute_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another optimizer on the same parameters."""
     name, done = str(edit.values["to"]), False
-    options = {key: value for key, value in edit.values.items() if key not in ("to", "from")}
+    options = [
+        f"{key}={_number(value) if isinstance(value, float) else value}"
+        for key, value in edit.values.items()
+        if key not in ("to", "from")
+    ]
     for call in _optimizers(draft, clues):
-        if not call.args:
+        given = call.args[0] if call.args else _keyword(call, "params")
+        if given is None:
             continue
-        arguments = ", ".join(
-            [
-                draft.text(call.args[0]),
-                *(f"{k}={_number(v) if isinstance(v, float) else v}" for k, v in options.items()),
-            ]
-        )
+        kept = [] if "weight_decay" in edit.values else _kept_decay(draft, call, name, clues)
+        arguments = ", ".join([draft.text(given), *options, *kept])
         owner = f"{draft.text(call.func.value)}." if isinstance(call.func, ast.Attribute) else "torch.optim."
         draft.replace(call, f"{owner}{name}({arguments})")
         done = True
-    return None if done else f"use torch.optim.{name} with {options}"
+    how = f" with {', '.join(options)}" if options else ""
+    return None if done else f"use torch.optim.{name}{how}, on the same parameters"
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _kept_decay(draft: Draft, call: ast.Call, new: str, clues: Clues) -> list[str]:
+    """The weight decay of the old optimizer as an argument of the new one, which keeps it."""
+    written = _keyword(call, "weight_decay")
+    if written is not None:
+        return [f"weight_decay={draft.text(written)}"]
+    made = [one for one in clues.facts.get("optimizers") or () if one.get("name") == name_of(call)]
+    decay = made[0].get("weight_decay") if made else None
+    return [] if decay in (None, _USUAL_DECAY.get(new, 0.0)) else [f"weight_decay={_number(decay)}"]
 
 
 def set_weight_decay(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

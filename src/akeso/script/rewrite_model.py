@@ -104,6 +104,12 @@ def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
 
 
 def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
+    if old != new and {old, new} <= _OVER_CLASSES:  # over the same axis, however that is given
+        name = new if name_of(call) == old else _FUNCTION[new]
+        home = draft.alias("torch.nn" if name == new else "torch.nn.functional")
+        home = draft.text(call.func.value) if isinstance(call.func, ast.Attribute) else home
+        draft.replace(call.func, f"{home}.{name}")
+        return True
     nothing, axis = new in ("none", "Identity"), "dim=-1" if new in _OVER_CLASSES else ""
     if name_of(call) == old:  # a module is made
         prefix = f"{draft.alias('torch.nn')}."
@@ -134,7 +140,7 @@ def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription
             continue
         calls = list(draft.calls({site["activation"]}, int(site["place"]["line"])))
         missed += not any(_norm_before(draft, call, kind) for call in calls)
-    modes = "" if kind != "batch" or list(draft.calls({"eval"})) else _MODES
+    modes = _MODES if clues.facts.get("modes_set") else ""
     if missed or not clues.sites:
         return f"put {kind} normalisation (torch.nn) between each hidden layer and its activation{modes}"
     return modes.lstrip("; ") or None
@@ -166,65 +172,6 @@ def trained(draft: Draft, clues: Clues) -> tuple[ast.stmt, str] | None:
             if statement is not None and isinstance(call.func, ast.Attribute):
                 return statement, draft.text(call.func.value)
     return None
-
-
-def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
-    """New weights for every layer, drawn before the optimizer is made."""
-    scheme = str(edit.values.get("scheme", "auto"))
-    news = [
-        str(other.values["to"])
-        for other in prescription.of("substitute-activation")
-        if other.where != "output"
-    ]
-    olds = [str(site["activation"]) for site in clues.sites if site["role"] == "hidden"]
-    after = (news or olds or ["ReLU"])[-1]
-    nn = draft.alias("torch.nn")
-    draw = {
-        "he": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="relu")',
-        "lecun": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="linear")',
-        "xavier": f"{nn}.init.xavier_uniform_(layer.weight)",
-        "orthogonal": f"{nn}.init.orthogonal_(layer.weight)",
-    }
-    if scheme == "auto":
-        scheme = (
-            "lecun" if after == "SELU" else "xavier" if after in ("Tanh", "Sigmoid", "Softsign") else "he"
-        )
-    found = trained(draft, clues)
-    if found is None:
-        return f"draw the initial weights anew: {draw[scheme]} for every layer, biases at zero"
-    statement, name = found
-    draft.add_before(
-        statement,
-        f"for layer in {name}.modules():",
-        f"    if isinstance(layer, ({nn}.Linear, {nn}.Conv1d, {nn}.Conv2d, {nn}.Conv3d)):",
-        f"        {draw[scheme]}",
-        "        if layer.bias is not None:",
-        f"            {nn}.init.zeros_(layer.bias)",
-        *_other_layers(draft, nn),
-    )
-    return None
-
-
-def _other_layers(draft: Draft, nn: str) -> list[str]:
-    """How tables and recurrent layers are drawn, where the script makes any."""
-    lines = []
-    if list(draft.calls({"Embedding"})):
-        lines += [
-            f"    elif isinstance(layer, {nn}.Embedding) and not 1e-3 < layer.weight.std() < 3:",
-            f"        {nn}.init.normal_(layer.weight, std=0.1)",
-        ]
-    if list(draft.calls({"RNN", "GRU", "LSTM"})):
-        lines += [
-            f"    elif isinstance(layer, {nn}.RNNBase):",
-            "        for name, weight in layer.named_parameters():",
-            "            if weight.dim() < 2:",
-            f"                {nn}.init.zeros_(weight)",
-            '            elif "weight_hh" in name:',
-            f"                {nn}.init.orthogonal_(weight)",
-            "            else:",
-            f"                {nn}.init.xavier_uniform_(weight)",
-        ]
-    return lines
 
 
 def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

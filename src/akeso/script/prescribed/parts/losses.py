@@ -23,7 +23,7 @@ from akeso.script.prescribed.loss_changes import (
 )
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.parts.models import by_the_loss
-from akeso.script.prescribed.parts.outputs import scores_behind
+from akeso.script.prescribed.parts.outputs import log_probabilities, scores_behind
 from akeso.script.prescribed.parts.targets import VALUE_LOSSES, Targets
 from akeso.script.prescribed.places import caller
 from akeso.script.prescribed.targets_of import known_targets
@@ -137,7 +137,7 @@ class Losses(Part):
                 if by_the_loss(edit):
                     call = self._on_scores(call, edit)
                 elif edit.remedy == "substitute-loss":
-                    call = substituted(call, str(edit.values["to"]), scores_behind(call.prediction))
+                    call = self._substituted(call, edit)
                 elif edit.remedy == "scale-targets":
                     call = between_zero_and_one(call, float(edit.values["low"]), float(edit.values["high"]))
                 elif edit.remedy == "weight-classes" and training:
@@ -158,12 +158,26 @@ class Losses(Part):
                     self.ledger.mark(edit)
         return call
 
+    def _substituted(self, call: Call, edit: Edit) -> Call:
+        """The prescribed loss, of the scores behind probabilities where it wants those.
+
+        That takes the function between them off the output, asked for or not: it is part of what is to be changed.
+        """
+        behind = scores_behind(call.prediction)
+        changed = substituted(call, str(edit.values["to"]), behind)
+        if behind is not None and changed.prediction is behind[1]:
+            self.ledger.facts["taken_off"] = behind[0]
+            for other in self.ledger.prescription:
+                if by_the_loss(other) and other.values.get("to") in ("none", "Identity"):
+                    self.ledger.mark(other)
+        return changed
+
     def _on_scores(self, call: Call, edit: Edit) -> Call:
         found = scores_behind(call.prediction)
         if found is None:
             raise Refused("the loss was not given the output of a softmax or sigmoid that could be seen")
         if edit.values.get("to") == "LogSoftmax" and found[0] == "Softmax":
-            return call.with_(input=call.prediction.clamp(min=torch.finfo(call.prediction.dtype).tiny).log())
+            return call.with_(input=log_probabilities(call.prediction))
         if call.name in WITH_SCORES:
             return call.with_(input=found[1])
         raise Refused(f"{call.name} needs the {found[0]} it is given")

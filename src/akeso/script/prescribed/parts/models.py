@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.case import Case, case_of
+from akeso.script.prescribed.drawing import how_drawn
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.part import Part
 from akeso.torch.surgery.initialisation import redraw_held
@@ -79,6 +80,9 @@ class Models(Part):
                     self.ledger.object_to(edit, refused[edit])
                 else:
                     self.ledger.mark(edit)
+                    if edit.remedy == "reinitialise":
+                        scheme = str(edit.values.get("scheme", "auto"))
+                        self.ledger.facts["drawn"] = how_drawn(model, scheme, args, kwargs)
             for note in done.notes:
                 self.ledger.note(note)
             case.new = [parameter for parameter in model.parameters() if id(parameter) not in known]
@@ -96,6 +100,7 @@ class Models(Part):
             if evaluating and model.training:
                 model.eval()
                 case.switched = True
+                self.ledger.facts["modes_set"] = True  # the script itself does not
             elif not evaluating and case.switched:
                 model.train()
                 case.switched = False

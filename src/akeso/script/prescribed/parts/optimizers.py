@@ -26,7 +26,10 @@ class Optimizers(Part):
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """Change class and rates."""
         facts = self.ledger.facts.setdefault("optimizers", [])
-        facts.append({"name": type(optimizer).__name__, "lr": groups.rate(optimizer)})
+        decay = groups.leading(optimizer).get("weight_decay") if optimizer.param_groups else None
+        facts.append(
+            {"name": type(optimizer).__name__, "lr": groups.rate(optimizer), "weight_decay": _plain(decay)}
+        )
         edit = self.ledger.one("substitute-optimizer")
         if edit is not None:
             self._exchange(optimizer, edit)
@@ -84,11 +87,12 @@ def _become(
 ) -> None:
     """Turn an optimizer into one of another class, in place: whoever holds it holds the new one.
 
-    Its class is derived from both, so that the script's ``isinstance`` stays true.
+    Its class is derived from both where that can be, so that the script's ``isinstance`` stays true.
     """
     old = type(optimizer)
     model: Any = new([nn.Parameter(torch.zeros(1))], **options)
-    kind = new if issubclass(new, old) else type(new.__name__, (new, old), {"__module__": new.__module__})
+    kin = issubclass(new, old) or issubclass(old, new)  # a class cannot be derived from both of these
+    kind = new if kin else type(new.__name__, (new, old), {"__module__": new.__module__})
     rates = [group.get("lr") for group in optimizer.param_groups]
     decays = [group.get("weight_decay", 0.0) for group in optimizer.param_groups]
     optimizer.__class__ = kind
@@ -109,3 +113,7 @@ def _become(
         if "weight_decay" not in options and "weight_decay" in group:
             group["weight_decay"] = decay
     optimizer._patch_step_function()
+
+
+def _plain(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from akeso.script.prescribed.functions import ACTIVATIONS, PROBABILITIES, VIEWS
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.parts.models import by_the_loss
 
 _BEFORE = "_akeso_before"
+_AXIS = "_akeso_axis"
 
 
 class Outputs(Part):
@@ -39,6 +42,7 @@ class Outputs(Part):
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and isinstance(entered, Tensor) and not func.__name__.endswith("_"):
             setattr(result, _BEFORE, (ACTIVATIONS[func.__name__], entered))
+            setattr(result, _AXIS, kwargs.get("dim", args[1] if len(args) > 1 else None))
         return result
 
     def _taken_off(self, activation: str) -> bool:
@@ -57,3 +61,12 @@ def scores_behind(prediction: Tensor) -> tuple[str, Tensor] | None:
     """The activation a prediction came from and what it was applied to, where that was seen."""
     found: tuple[str, Tensor] | None = getattr(prediction, _BEFORE, None)
     return found
+
+
+def log_probabilities(prediction: Tensor) -> Tensor:
+    """The logarithm of probabilities: of their scores where those are at hand, which no probability of zero breaks."""
+    name, scores = getattr(prediction, _BEFORE, ("", prediction))
+    axis = getattr(prediction, _AXIS, None)
+    if name == "Softmax" and isinstance(axis, int):
+        return F.log_softmax(scores, dim=axis)
+    return prediction.clamp(min=torch.finfo(prediction.dtype).tiny).log()

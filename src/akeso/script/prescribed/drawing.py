@@ -1,0 +1,32 @@
+"""How new weights were drawn, layer by layer, so that the change to a script can draw them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from akeso.torch.surgery.anatomy import WEIGHTED, examine_model
+from akeso.torch.surgery.initialisation import _fitting
+
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
+
+
+def how_drawn(
+    model: nn.Module, scheme: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The kinds of layers that were drawn anew, and the names of those with weights by the scheme that was used."""
+    kinds: set[str] = set()
+    for module in model.modules():
+        known = [kind.__name__ for kind in (*WEIGHTED, *_TABLES, nn.RNNBase) if isinstance(module, kind)]
+        kinds.update(known[:1])
+    schemes: dict[str, list[str]] = {}
+    if scheme == "auto":
+        anatomy = examine_model(model, args, kwargs)
+        follows = {id(use.module): anatomy.activation_after(use) for use in reversed(anatomy.weighted)}
+    for name, module in model.named_modules():
+        if isinstance(module, WEIGHTED):
+            used = _fitting(follows.get(id(module), "none")) if scheme == "auto" else scheme
+            schemes.setdefault(used, []).append(name)
+    return {"kinds": sorted(kinds), "schemes": schemes}

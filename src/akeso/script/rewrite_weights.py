@@ -1,0 +1,126 @@
+"""New initial weights as a change to a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from akeso.remedies.edit import Edit, Prescription
+from akeso.script.clues import Clues
+from akeso.script.draft import Draft
+from akeso.script.rewrite_model import trained
+
+_LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
+
+
+def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
+    """New weights for every layer, drawn before the optimizer is made."""
+    nn = draft.alias("torch.nn")
+    scheme, others = _schemes(edit, clues, prescription)
+    kinds = set((clues.facts.get("drawn") or {}).get("kinds") or (*_LAYERS, *_tables(draft)))
+    found = trained(draft, clues)
+    lines = _drawing(nn, scheme, others, kinds)
+    if found is None:
+        how = (
+            f"{_draw(nn, scheme)} for every layer, biases at zero" if kinds - _TABLES else " ".join(lines[1:])
+        )
+        return f"draw the initial weights anew: {how}"
+    statement, name = found
+    each = f"name, layer in {name}.named_modules" if others else f"layer in {name}.modules"
+    draft.add_before(statement, f"for {each}():", *lines)
+    return None
+
+
+def _schemes(edit: Edit, clues: Clues, prescription: Prescription) -> tuple[str, Mapping[str, Sequence[str]]]:
+    """The scheme that most layers are drawn by, and the names of those that are drawn by another."""
+    known = dict((clues.facts.get("drawn") or {}).get("schemes") or {})
+    if known:
+        most = max(known, key=lambda scheme: len(known[scheme]))
+        # Norms and shortcuts that are put in give layers other names.
+        renamed = prescription.of("insert-normalisation") or prescription.of("add-residual")
+        return most, {} if renamed else {scheme: known[scheme] for scheme in known if scheme != most}
+    scheme = str(edit.values.get("scheme", "auto"))
+    news = [
+        str(other.values["to"])
+        for other in prescription.of("substitute-activation")
+        if other.where != "output"
+    ]
+    olds = [str(site["activation"]) for site in clues.sites if site["role"] == "hidden"]
+    after = (news or olds or ["ReLU"])[-1]
+    if scheme == "auto":
+        scheme = (
+            "lecun" if after == "SELU" else "xavier" if after in ("Tanh", "Sigmoid", "Softsign") else "he"
+        )
+    return scheme, {}
+
+
+def _draw(nn: str, scheme: str) -> str:
+    return {
+        "he": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="relu")',
+        "lecun": f'{nn}.init.kaiming_normal_(layer.weight, nonlinearity="linear")',
+        "xavier": f"{nn}.init.xavier_uniform_(layer.weight)",
+        "orthogonal": f"{nn}.init.orthogonal_(layer.weight)",
+    }[scheme]
+
+
+_TABLES = frozenset({"Embedding", "EmbeddingBag", "RNNBase"})
+
+
+def _tables(draft: Draft) -> list[str]:
+    """The tables and recurrent layers that a file makes."""
+    made = ["Embedding"] if list(draft.calls({"Embedding"})) else []
+    return made + (["RNNBase"] if list(draft.calls({"RNN", "GRU", "LSTM"})) else [])
+
+
+def _drawing(nn: str, scheme: str, others: Mapping[str, Sequence[str]], kinds: set[str]) -> list[str]:
+    """The body of a loop over layers that draws each kind there is."""
+    blocks: list[tuple[str, list[str]]] = []
+    layers = [f"{nn}.{kind}" for kind in sorted(kinds - _TABLES)]
+    tables = [f"{nn}.{kind}" for kind in sorted(kinds & {"Embedding", "EmbeddingBag"})]
+    if layers:
+        draws = [
+            part
+            for other, names in others.items()
+            for part in (f"if name in {tuple(names)!r}:", f"    {_draw(nn, other)}", "else:")
+        ]
+        depth = "    " if others else ""
+        body = [*_chained(draws), f"{depth}{_draw(nn, scheme)}"]
+        zero = ["if layer.bias is not None:", f"    {nn}.init.zeros_(layer.bias)"]
+        blocks.append((_is_one_of(layers), body + zero))
+    if tables:
+        test = f"{_is_one_of(tables)} and not 1e-3 < layer.weight.std() < 3"
+        blocks.append((test, [f"{nn}.init.normal_(layer.weight, std=0.1)"]))
+    if "RNNBase" in kinds:
+        blocks.append((_is_one_of([f"{nn}.RNNBase"]), _recurrent(nn)))
+    lines = []
+    for number, (test, body) in enumerate(blocks):
+        lines.append(f"    {'elif' if number else 'if'} {test}:")
+        lines += [f"        {line}" for line in body]
+    return lines
+
+
+def _chained(draws: list[str]) -> list[str]:
+    """Branches one after another: all but the first begin with ``elif``."""
+    lines: list[str] = []
+    for line in draws:
+        if line.startswith("if ") and lines:
+            lines[-1] = f"el{line}"
+        else:
+            lines.append(line)
+    return lines
+
+
+def _is_one_of(kinds: Sequence[str]) -> str:
+    several = ", ".join(kinds)
+    return f"isinstance(layer, {several})" if len(kinds) == 1 else f"isinstance(layer, ({several}))"
+
+
+def _recurrent(nn: str) -> list[str]:
+    return [
+        "for part, weight in layer.named_parameters():",
+        "    if weight.dim() < 2:",
+        f"        {nn}.init.zeros_(weight)",
+        '    elif "weight_hh" in part:',
+        f"        {nn}.init.orthogonal_(weight)",
+        "    else:",
+        f"        {nn}.init.xavier_uniform_(weight)",
+    ]
