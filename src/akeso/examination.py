@@ -35,6 +35,8 @@ _TABLE: Final = (
 _REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
 #: How many consequences are named beside the roots.
 _CONSEQUENCES: Final = 3
+#: What is said of a part of the watch that failed.
+SWITCHED_OFF: Final = "switched off"
 #: What is said of a run whose steps were seen, but not what they came from.
 NO_LOSS: Final = "no backward pass was seen: the training could not be judged"
 #: Steps under which curves are not judged.
@@ -223,7 +225,7 @@ def _unseen(history: History) -> list[str]:
     if history.planned_steps is None and not history.finished:
         lines.append("length of the run not known: slowness not judged")
     lines += [
-        f"{event.scope or 'a probe'} switched off in step {event.step}"
+        f"{event.scope or 'a probe'} {SWITCHED_OFF} in step {event.step}"
         for event in history.events_of("probe-off")
     ]
     return lines

@@ -10,7 +10,7 @@ import pytest
 
 from akeso.diagnosis import Diagnosis
 from akeso.examination import Examination, examine
-from akeso.history import History
+from akeso.history import Event, History
 from akeso.report import RunReport, run_document, to_json
 
 ROOT = Diagnosis(
@@ -145,3 +145,11 @@ def test_a_run_without_a_loss_is_not_called_healthy() -> None:
     run.steps = 40
     document = run_document(run, examine(run), 0.0)
     assert "nothing could be judged" in str(RunReport(document))
+
+
+def test_a_run_in_which_the_watch_failed_is_not_called_healthy() -> None:
+    run = history()
+    run.events.append(Event(0, "probe-off", "before_step", {"error": "TypeError: no"}))
+    text = str(RunReport(run_document(run, examine(run), 0.0)))
+    assert "nothing found by what was left of the watch" in text
+    assert "healthy" not in text

@@ -125,3 +125,57 @@ def test_layers_that_are_made_anew_in_every_pass_never_learn(made: str) -> None:
     assert [event.scope for event in events] == (["Linear(6, 6).weight"] if made == "anew" else [])
     found = [one.problem for one in watch.diagnoses if one.severity != "info"]
     assert ("parameters-not-trained" in found) == (made == "anew")
+
+
+def test_a_model_whose_parameters_are_given_in_its_own_way_is_watched_whole() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = nn.ParameterList([nn.Parameter(torch.randn(3, 4) / 2), nn.Parameter(torch.zeros(3))])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, *self.kept)
+
+        def parameters(self):  # type: ignore[no-untyped-def,override]
+            return self.kept
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    assert not watch.history.events_of("probe-off")
+    assert watch.history.scopes("grad_l2") == ["kept.0", "kept.1"]
+
+
+def test_a_classifier_whose_answers_nobody_wants_is_a_remark_and_what_comes_before_it_no_less_than_a_warning() -> (
+    None
+):
+    class Net(nn.Module):
+        def __init__(self, cut: bool) -> None:
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5)
+            )
+            self.head, self.cut = nn.Linear(16, 3), cut
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.body[:4](x)
+            self.body[4](hidden)
+            return self.head(hidden.detach() if self.cut else hidden)
+
+    for cut in (False, True):
+        torch.manual_seed(0)
+        model, x = Net(cut), torch.randn(512, 8)
+        y = x[:, :3].argmax(1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        with akeso.watch(model, optimizer) as watch:
+            for rows in torch.arange(60 * 64).remainder(512).split(64):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+                optimizer.step()
+        (found,) = (one for one in watch.diagnoses if one.problem == "parameters-not-trained")
+        assert (found.severity == "info") != cut

@@ -178,7 +178,9 @@ class ParametersNotTrained(Detector):
             severity: Severity = "info"
             if used and suffers:
                 severity = "error"
-            elif reason in ("unregistered", "made-anew") or any(_fresh(history, name) for name in used):
+            elif reason in ("unregistered", "made-anew") or any(
+                _fresh(history, name) and not _at_the_end(history, name, names) for name in used
+            ):
                 severity = "warning"
             shown = used or names
             yield Symptom(
@@ -248,6 +250,24 @@ def _used(history: History, name: str) -> bool:
     """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
     module = name.rpartition(".")[0]
     return all(layer.visible for layer in history.layers if layer.name == module)
+
+
+def _at_the_end(history: History, name: str, silent: list[str]) -> bool:
+    """Whether a layer without gradients is the last one of a part of the model whose others have some.
+
+    What it gives may not be wanted: the classifier of a network whose hidden layer is taken, say.
+    """
+    module = name.rpartition(".")[0]
+    part = module.rpartition(".")[0]
+    order = next((layer.order for layer in history.layers if layer.name == module), math.inf)
+    others = [
+        layer.order
+        for layer in history.layers
+        if layer.visible
+        and (not part or layer.name.startswith(f"{part}."))
+        and any(one.trainable and one.name not in silent for one in layer.parameters)
+    ]
+    return bool(others) and max(others) < order
 
 
 def _fresh(history: History, name: str) -> bool:

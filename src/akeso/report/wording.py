@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from akeso.examination import NO_LOSS
+from akeso.examination import NO_LOSS, SWITCHED_OFF
 
 _EVIDENCE: Final = 5
 _MEASURES: Final = {
@@ -77,6 +77,8 @@ def _verdict(document: Mapping[str, Any], roots: Sequence[Finding], consequences
     if not roots and not consequences:
         if NO_LOSS in document["not_checked"]:
             return "nothing could be judged"
+        if any(SWITCHED_OFF in line for line in document["not_checked"]):
+            return "nothing found by what was left of the watch"
         steps = "one step" if document["steps"] == 1 else f"{document['steps']} steps"
         return (
             "healthy"

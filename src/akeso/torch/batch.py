@@ -12,7 +12,7 @@ from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
 from akeso.torch.losses import from_graph
 from akeso.torch.mailbox import Delivery, Tag
-from akeso.torch.naming import DROPOUTS, NORMS, Names
+from akeso.torch.naming import DROPOUTS, NORMS, Names, parameters_of
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import (
@@ -169,7 +169,7 @@ class BatchReader:
             isinstance(part, kinds)
             and not part.training
             # What has no weights of its own goes with its neighbours.
-            and any(p.requires_grad for p in list(part.parameters()) or module.parameters())
+            and any(p.requires_grad for p in list(parameters_of(part)) or parameters_of(module))
             for part, module in parts
         )
 

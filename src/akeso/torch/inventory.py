@@ -11,7 +11,7 @@ from akeso.history import BARE, Layer, Parameter
 from akeso.torch.activations import ACTIVATIONS
 from akeso.torch.groups import leading
 from akeso.torch.mailbox import Delivery, Tag
-from akeso.torch.naming import DROPOUTS, Names, role_of
+from akeso.torch.naming import DROPOUTS, Names, parameters_of, role_of
 
 Items = list[tuple[Tag, torch.Tensor]]
 #: Variance over squared mean that is rounding: both come in single precision, and one is the other's difference.
@@ -63,7 +63,7 @@ def layers_of(
     for index, (name, module) in enumerate(names.modules()):
         own = [
             _parameter(names.parameter(parameter), parameter, id(parameter) in optimized, initial)
-            for parameter in module.parameters(recurse=False)
+            for parameter in parameters_of(module, recurse=False)
             if parameter.numel()  # some models keep an empty one, to know their device by
         ]
         kind = type(module).__name__

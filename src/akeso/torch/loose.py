@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from akeso.torch.naming import Names
+from akeso.torch.naming import Names, parameters_of
 from akeso.torch.record import Record
 
 #: Sampled steps before a parameter without a gradient is spoken of, and optimizer steps before that.
@@ -110,7 +110,7 @@ class LooseEnds:
     def _beside(self) -> set[int]:
         """Parameters of models that are not trained at all: teachers, targets, averages of another one."""
         trained = self.optimized | self._with_gradient
-        models = [[id(parameter) for parameter in root.parameters()] for root in self._names.roots]
+        models = [[id(parameter) for parameter in parameters_of(root)] for root in self._names.roots]
         return {which for model in models if trained.isdisjoint(model) for which in model}
 
     def _copied(self) -> dict[int, torch.Tensor]:
@@ -119,15 +119,15 @@ class LooseEnds:
         They may be written to now and then, as the networks that make the targets of Q-learning are.
         """
         kinds = [
-            (root, (type(root), tuple(parameter.shape for parameter in root.parameters())))
+            (root, (type(root), tuple(parameter.shape for parameter in parameters_of(root))))
             for root in self._names.roots
         ]
-        trained = {kind for root, kind in kinds if any(id(p) in self.optimized for p in root.parameters())}
+        trained = {kind for root, kind in kinds if any(id(p) in self.optimized for p in parameters_of(root))}
         return {
             id(parameter): parameter
             for root, kind in kinds
-            if kind in trained and all(id(p) not in self.optimized for p in root.parameters())
-            for parameter in root.parameters()
+            if kind in trained and all(id(p) not in self.optimized for p in parameters_of(root))
+            for parameter in parameters_of(root)
         }
 
     def _without(self, step: int, looks: int, *, over: bool = False) -> None:

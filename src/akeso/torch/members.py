@@ -10,7 +10,7 @@ from akeso.history import BARE
 from akeso.torch import inventory
 from akeso.torch.activations import Sites
 from akeso.torch.mailbox import Delivery, Mailbox
-from akeso.torch.naming import Names, is_compiled
+from akeso.torch.naming import Names, is_compiled, parameters_of
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
@@ -106,7 +106,7 @@ class Members:
         self._listed = count
         self.list_layers()
         for root in self._names.roots:
-            first = next(root.parameters(), None)
+            first = next(parameters_of(root), None)
             if first is not None:
                 self._record.fact("dtype", str(first.dtype).removeprefix("torch."))
                 self._record.fact("device", first.device.type)

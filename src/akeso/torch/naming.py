@@ -30,6 +30,11 @@ def unwrap(module: nn.Module) -> nn.Module:
             return module
 
 
+def parameters_of(module: nn.Module, *, recurse: bool = True) -> Iterator[nn.Parameter]:
+    """The parameters as torch knows them: a module's own ``parameters`` may give others, and take no arguments."""
+    return (parameter for _, parameter in nn.Module.named_parameters(module, recurse=recurse))
+
+
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module or a part of it runs as compiled code, in which hooks must not change."""
     return any(
@@ -70,7 +75,7 @@ class Names:
     def add(self, root: nn.Module) -> bool:
         """Take in a root; ``False`` when it, or something it is part of, is known already."""
         root = unwrap(root)
-        if id(root) in self._modules or not any(True for _ in root.parameters()):
+        if id(root) in self._modules or not any(True for _ in parameters_of(root)):
             return False
         inside = [index for index, other in enumerate(self._roots) if _contains(root, other())]
         for index in reversed(inside):  # what was taken for a model was a part of this one
@@ -94,7 +99,7 @@ class Names:
                 continue
             for name, module in root.named_modules():
                 self._modules.setdefault(id(module), _join(label if several else "", name))
-            for name, parameter in root.named_parameters():
+            for name, parameter in nn.Module.named_parameters(root):
                 if id(parameter) not in self._parameters:
                     full = self._parameters[id(parameter)] = _join(label if several else "", name)
                     self._listed.append((full, weakref.ref(parameter)))
@@ -133,7 +138,7 @@ class Names:
             return
         self._outside[id(module)] = weakref.ref(module)
         matrix = max(
-            (p for p in module.parameters(recurse=False) if p.dim() > 1), key=torch.numel, default=None
+            (p for p in parameters_of(module, recurse=False) if p.dim() > 1), key=torch.numel, default=None
         )
         if (
             matrix is not None
@@ -161,7 +166,7 @@ class Names:
             module = reference()
             if module is None or id(module) in self._modules:
                 continue
-            for name, parameter in module.named_parameters(recurse=False):
+            for name, parameter in nn.Module.named_parameters(module, recurse=False):
                 yield f"{type(module).__name__}{number}.{name}", parameter
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.by_hand import ByHand
 from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
-from akeso.torch.naming import Names, unwrap
+from akeso.torch.naming import Names, parameters_of, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
 
@@ -163,7 +163,7 @@ class Passes:
         """Whether a module that is called by itself is no model: a loss, or what scores answers, kept in one."""
         if isinstance(module, nn.modules.loss._Loss):
             return True
-        return not self.reading and next(module.parameters(), None) is None
+        return not self.reading and next(parameters_of(module), None) is None
 
     def _strays(self, module: nn.Module) -> bool:
         """Whether a module runs inside a known root and is no part of it."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from akeso.errors import BadInput, Refused
+from akeso.torch.naming import parameters_of
 from akeso.torch.surgery.anatomy import NORMS, WEIGHTED, Anatomy
 
 SCHEMES = ("auto", "he", "xavier", "lecun", "orthogonal")
@@ -52,7 +53,7 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
     shared = _shared(model)
     done: set[int] = set()
     for module in model.modules():
-        fresh = [p for p in module.parameters(recurse=False) if id(p) not in done]
+        fresh = [p for p in parameters_of(module, recurse=False) if id(p) not in done]
         if not fresh:
             continue
         done.update(id(parameter) for parameter in fresh)
@@ -137,7 +138,7 @@ def _recurrent(module: nn.Module) -> None:
         if isinstance(module, nn.GRU | nn.GRUCell)
         else 1
     )
-    for name, parameter in module.named_parameters(recurse=False):
+    for name, parameter in nn.Module.named_parameters(module, recurse=False):
         if parameter.dim() < 2:
             parameter.zero_()
             if gates == 4 and "bias_ih" in name:
@@ -164,7 +165,7 @@ def _shared(model: nn.Module) -> set[int]:
     """The parameters that several modules hold."""
     holders: dict[int, int] = {}
     for module in model.modules():
-        for parameter in module.parameters(recurse=False):
+        for parameter in parameters_of(module, recurse=False):
             holders[id(parameter)] = holders.get(id(parameter), 0) + 1
     return {key for key, count in holders.items() if count > 1}
 
