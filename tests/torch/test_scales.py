@@ -171,7 +171,7 @@ def test_the_task_is_that_of_the_targets_whatever_loss_they_are_given_to(
     with akeso.watch(model, optimizer) as watch:
         for _ in range(4):
             optimizer.zero_grad()
-            torch.nn.functional.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).backward()
+            F.binary_cross_entropy_with_logits(model(inputs)[:, 0], targets).backward()
             optimizer.step()
     assert watch.history.facts["task"] == task
 
@@ -358,3 +358,59 @@ def test_a_loss_summed_the_old_way_is_a_sum(how: dict[str, object]) -> None:
     watch = _targets_watched(inputs, lambda out: F.mse_loss(out, targets, **how))  # type: ignore[arg-type]
     constant = float(((targets - targets.mean(0)) ** 2).sum())
     assert standing(watch.history).baseline == pytest.approx(constant, rel=0.01)
+
+
+def test_of_all_losses_that_a_step_tries_the_last_one_counts() -> None:
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(6))
+    x = torch.randn(64, 6)
+    y = x @ torch.arange(6.0)
+    optimizer = torch.optim.LBFGS([weight], max_iter=4)
+    tried: list[list[float]] = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(x @ weight, y)
+        loss.backward()
+        tried[-1].append(loss.item())
+        return loss
+
+    with akeso.watch() as watch:
+        for _ in range(12):
+            tried.append([])
+            optimizer.step(closure)
+    assert len(tried[0]) > 2
+    assert watch.history.series("loss").values.tolist() == pytest.approx([losses[-1] for losses in tried])
+
+
+def test_the_root_of_a_loss_is_measured_by_the_root_of_a_constant_s() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 1), torch.randn(256, 4)
+    y = 30.0 + 7.0 * torch.randn(256, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(10):
+            optimizer.zero_grad()
+            torch.sqrt(F.mse_loss(model(x), y)).backward()
+            optimizer.step()
+    assert watch.history.series("baseline_loss").values[-1] == pytest.approx(float(y.std()), rel=0.02)
+
+
+def test_a_divergence_that_is_validated_sample_by_sample_is_a_sum_over_classes() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 10), torch.randn(96, 4)
+    y = F.one_hot(torch.randint(0, 10, (96,)), 10).float() * 0.9 + 0.01
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loss(rows: slice) -> torch.Tensor:
+        scores = F.log_softmax(model(x[rows]), 1)
+        return F.kl_div(scores, y[rows], reduction="none").sum(-1).mean()
+
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss(slice(64)).backward()
+            optimizer.step()
+            with torch.no_grad():
+                value = loss(slice(64, 96))
+    assert watch.history.series("val_loss").values[-1] == pytest.approx(value.item(), rel=1e-4)

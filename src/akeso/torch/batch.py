@@ -238,7 +238,9 @@ class BatchReader:
             baseline *= facts["_terms"]
         if call and backward is not None and math.isfinite(call) and math.isfinite(backward):
             scale = out["loss_over_call"] = backward / call
-            if 0 < scale < 1e6:
+            if _is_root(backward, call):
+                baseline = math.sqrt(baseline)
+            elif 0 < scale < 1e6:
                 baseline *= scale
                 # a sum is validated per sample, and trained on per batch
                 self._scale = min(self._scale, scale * (facts["_rows"] if facts.get("_sum") else 1.0))
@@ -258,6 +260,11 @@ class BatchReader:
         if trained > 0 and target_spread > 0 and not 1 / _UNITS < target_spread / trained < _UNITS:
             scale *= (trained / target_spread) ** power_of(kind[0])
         return scale
+
+
+def _is_root(backward: float, call: float) -> bool:
+    """Whether the square root of a loss was trained on, and not a part of it that happens to be as large."""
+    return call > 0 and abs(backward - math.sqrt(call)) < 1e-3 * backward and abs(call - 1) > 0.01
 
 
 def _wider(known: Any, new: str) -> str:

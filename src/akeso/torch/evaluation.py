@@ -214,7 +214,9 @@ class Phase:
         rows = int(call.target.shape[0]) if call.target.dim() else 1
         group.kind = (call.name, call.reduction)
         if call.value.dim() > 0:
-            group.losses.append((call.value.mean(), rows))
+            # A divergence is a sum over classes for each sample; of everything else, entries are averaged.
+            summed = call.name == "kl_div" and call.value.dim() > 1
+            group.losses.append((call.value.sum() / rows if summed else call.value.mean(), rows))
         else:
             group.losses.append((call.value / rows if call.reduction == "sum" else call.value, rows))
         spread = spread_items(call)

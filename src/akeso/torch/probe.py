@@ -118,6 +118,10 @@ class Probe(Listener):
         self._stepped: set[int] = set()
         self._active: set[int] = set()
         self._losses: list[float | torch.Tensor] = []
+        self._gathered = 0  # losses before the step began
+        self._trying: set[int] = (
+            set()
+        )  # optimizers that evaluate the loss several times in a step: the last one counts
         self._sampling = False
         self._read = False
         self._loader_news = False
@@ -181,6 +185,7 @@ class Probe(Listener):
         if index is None:
             return
         began = time.perf_counter() if self._sampling else 0.0
+        self._gathered = len(self._losses)
         self._passes.settle()
         if index in self._stepped:
             self._advance()
@@ -200,7 +205,7 @@ class Probe(Listener):
         if self.calm and self._members.indices.get(id(optimizer)) == 0:
             # Nearly all steps end here, and whatever is done is done with cold caches: it must be little.
             if self._losses:
-                self._book.put(self.step, 0, self._losses)
+                self._book.put(self.step, 0, self._losses[-1:] if 0 in self._trying else self._losses)
                 self._losses = []
             self.step += 1
             if self.step >= self._wake:
@@ -214,7 +219,11 @@ class Probe(Listener):
         # That a second optimizer takes turns with the first is known when it steps: that was the first turn of both.
         late = self.step == 1 and not self._stepped and index not in self._active
         if self._losses:
-            self._book.put(self.step - late, index, self._losses)
+            if closure and len(self._losses) > self._gathered + 1:
+                self._trying.add(index)
+            self._book.put(
+                self.step - late, index, self._losses[-1:] if index in self._trying else self._losses
+            )
             self._losses = []
         if self._sampling:
             self._loose.after_sampled_step(index, optimizer, self.step)

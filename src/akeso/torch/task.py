@@ -103,8 +103,6 @@ def _task(call: LossCall, kind: str, units: int, model_input: torch.Tensor | Non
     if kind in ("one-hot", "probabilities"):
         return "binary" if units == 2 and kind == "one-hot" else "multiclass"
     if kind == "binary":
-        if call.prediction.dim() > 2 or (units > 8 and call.name in PROBABILITY_LOSSES and _image_like(call)):
-            return "multilabel"
         return "binary" if units == 1 else "multilabel"
     if call.name in PROBABILITY_LOSSES:
         if _beyond_probabilities(call.target):
@@ -118,10 +116,6 @@ def _beyond_probabilities(target: torch.Tensor) -> bool:
     sample = target.reshape(-1)[:8192].float()
     whole = (sample == sample.round()).all()
     return bool(((sample < 0) | (sample > 1)).any() & ~whole & torch.isfinite(sample).all())
-
-
-def _image_like(call: LossCall) -> bool:
-    return call.prediction.dim() > 2
 
 
 def hits(call: LossCall, target_kind: str) -> tuple[torch.Tensor, int | torch.Tensor, torch.Tensor] | None:
