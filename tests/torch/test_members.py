@@ -179,3 +179,28 @@ def test_a_classifier_whose_answers_nobody_wants_is_a_remark_and_what_comes_befo
                 optimizer.step()
         (found,) = (one for one in watch.diagnoses if one.problem == "parameters-not-trained")
         assert (found.severity == "info") != cut
+
+
+def test_models_go_by_what_the_script_calls_them_where_their_class_says_little() -> None:
+    class Agent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor, self.critic = _net(), _net()
+
+        def value(self, x: torch.Tensor) -> torch.Tensor:
+            return self.actor(x) + self.critic(x)
+
+    class Small(nn.Linear):
+        pass
+
+    torch.manual_seed(0)
+    agent, first, target = Agent(), Small(4, 1), Small(4, 1)
+    optimizer = torch.optim.SGD([*agent.parameters(), *first.parameters()], lr=0.01)
+    with watch_everything() as watch:
+        for _ in range(3):
+            x = torch.randn(8, 4)
+            optimizer.zero_grad()
+            (agent.value(x) + first(x) - target(x).detach()).square().mean().backward()
+            optimizer.step()
+    assert watch.history.facts["models"] == ["actor", "critic", "Small", "target"]
+    assert "actor.0" in [layer.name for layer in watch.history.layers]

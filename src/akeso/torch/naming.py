@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,6 +13,9 @@ from torch import nn
 
 #: What wrappers put in front of the names of what they wrap.
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
+
+#: How far up it is looked for the code that calls a module.
+_FRAMES = 12
 
 NORMS = (
     nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm,
@@ -72,8 +76,11 @@ class Names:
         """What the roots are called."""
         return list(self._labels)
 
-    def add(self, root: nn.Module) -> bool:
-        """Take in a root; ``False`` when it, or something it is part of, is known already."""
+    def add(self, root: nn.Module, called: str = "") -> bool:
+        """Take in a root; ``False`` when it, or something it is part of, is known already.
+
+        Where its class says little, it goes by what the script has ``called`` it.
+        """
         root = unwrap(root)
         if id(root) in self._modules or not any(True for _ in parameters_of(root)):
             return False
@@ -81,6 +88,8 @@ class Names:
         for index in reversed(inside):  # what was taken for a model was a part of this one
             del self._roots[index], self._labels[index]
         label = type(root).__name__
+        if called and called not in self._labels and (label in self._labels or _is_torchs(type(root))):
+            label = called
         if label in self._labels:
             label = f"{label}{sum(other.startswith(label) for other in self._labels) + 1}"
         self._roots.append(weakref.ref(root))
@@ -177,6 +186,34 @@ class Names:
                 if id(module) not in seen:
                     seen.add(id(module))
                     yield self._modules.get(id(module), ""), module
+
+
+def called_as(module: nn.Module) -> str:
+    """What the code that is calling a module has it under: an attribute of its ``self``, or a variable; or nothing."""
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if not str(frame.f_globals.get("__name__", "")).startswith(("torch.", "akeso.")):
+            known = frame.f_locals
+            owner = known.get("self")
+            parts = owner.named_modules() if isinstance(owner, nn.Module) else _vars(owner).items()
+            names = [
+                name for name, part in (*parts, *known.items()) if part is module and name not in ("", "self")
+            ]
+            if names:
+                return str(names[0])
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return ""
+
+
+def _vars(thing: Any) -> dict[str, Any]:
+    """The attributes of an object, as far as it keeps them in a dict."""
+    return getattr(thing, "__dict__", {})
+
+
+def _is_torchs(kind: type) -> bool:
+    return kind.__module__.startswith("torch.")
 
 
 def _contains(root: nn.Module, other: nn.Module | None) -> bool:

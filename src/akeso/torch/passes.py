@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.by_hand import ByHand
 from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
-from akeso.torch.naming import Names, parameters_of, unwrap
+from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import ForwardTap
 
@@ -171,8 +171,8 @@ class Passes:
         return known(module) is None and known(unwrap(self._stack[0])) is not None
 
     def _root(self, module: nn.Module, inputs: Any) -> None:
-        if self._adopt:
-            self._names.add(module)
+        if self._adopt and self._names.module(unwrap(module)) is None:
+            self._names.add(module, called_as(module))
         if self._names.module(unwrap(module)) is None:
             return
         self.models.append(module)
