@@ -195,7 +195,7 @@ def called_as(module: nn.Module) -> str:
         if not str(frame.f_globals.get("__name__", "")).startswith(("torch.", "akeso.")):
             known = frame.f_locals
             owner = known.get("self")
-            parts = owner.named_modules() if isinstance(owner, nn.Module) else _vars(owner).items()
+            parts = nn.Module.named_modules(owner) if isinstance(owner, nn.Module) else _vars(owner).items()
             names = [
                 name for name, part in (*parts, *known.items()) if part is module and name not in ("", "self")
             ]
