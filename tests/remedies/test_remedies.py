@@ -162,7 +162,13 @@ def test_double_softmax_loses_one_and_a_wrong_loss_is_replaced() -> None:
 def test_targets_are_standardised_only_where_they_need_it() -> None:
     history = _history(task="regression", loss="mse_loss")
     history.add(0, "target_max", "", 5e5)
-    assert _remedies(history, "abnormal-data")[0] == ["scale-inputs", "standardise-targets"]
+    both = ["scale-inputs", "standardise-targets"]
+    assert _remedies(history, "abnormal-data")[:2] == [["standardise-targets"], both]
+    # Inputs that are out of scale as well come first, whoever says so.
+    found = replace(_found("abnormal-data"), evidence={"input_std": 4e6, "target_mean": 4e5})
+    assert [edit.remedy for edit in candidates(history, [found])[0].prescription] == both
+    history.add(0, "input_std", "", 4e6)
+    assert _remedies(history, "abnormal-data")[0] == both
     assert _remedies(_history(), "abnormal-data") == [["scale-inputs"]]
 
 

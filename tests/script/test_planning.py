@@ -41,3 +41,24 @@ def test_the_length_of_the_loops_gives_the_steps(tmp_path: Path, loop: str, step
     script.write_text(_SCRIPT.format(loop=loop))
     found = runpy.run_path(str(script))["found"]
     assert found == ((7 * steps, steps) if steps else (None, None))
+
+
+@pytest.mark.parametrize(
+    ("line", "steps"),
+    [
+        ("losses = [step(batch) for batch in samples.split(30)]", 4),
+        ("total = sum(step(batch) for batch in samples.split(30))", 4),
+        ("losses = [step(b) for b in samples.split(30) if len(b) > 3]", None),
+        ("losses = list(map(lambda batch: step(batch), samples.split(30)))", 1),
+    ],
+)
+def test_a_comprehension_is_a_loop_like_any_other(tmp_path: Path, line: str, steps: int | None) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom akeso.script.prescribed.planning import planned_steps\n"
+        "samples = torch.zeros(100, 3)\nfound = []\n"
+        "def step(batch):\n    found.append(planned_steps())\n    return len(batch)\n"
+        f"def train():\n    for epoch in range(7):\n        {line}\ntrain()\n"
+    )
+    found = runpy.run_path(str(script))["found"][0]
+    assert found == ((7 * steps, steps) if steps else (None, None))

@@ -255,6 +255,9 @@ def test_batch_size_of_training_loaders(tmp_path):
     done = perform(tmp_path, source, edit("set-batch-size", to=16))
     assert done["loader"].batch_size == 16
     assert done["held_out"].batch_size == 4
+    assert done.ledger.facts["batch_sizes"] == [4]
+    again = perform(tmp_path, source, edit("set-batch-size", to=4))
+    assert again.refused == {"set-batch-size": "batches are of 4 samples already"}
     assert done.operation.steps == 4
     assert "DataLoader" in perform(tmp_path, SOURCE, edit("set-batch-size", to=16)).refused["set-batch-size"]
 

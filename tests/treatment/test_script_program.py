@@ -135,3 +135,27 @@ def test_attempts_leave_the_users_files_as_the_untreated_run_left_them(program, 
     assert [name.split("-", 1)[1] for name in written] == ["model.pt", "log.txt"]
     log = (tmp_path / "run" / "attempt-01" / "files" / written[1]).read_text()
     assert log.endswith("resumed False\n")  # it did not go on from the untreated run's model
+
+
+def test_a_training_that_goes_past_its_planned_end_was_misread(program):
+    loop = "    for i in range(0, 64, 16):\n"
+    source = TRAIN.replace(loop, "    def step(i):\n") + ""
+    source = source.replace(
+        "    with torch.no_grad():", "    list(map(step, range(0, 64, 16)))\n    with torch.no_grad():"
+    )
+    made = program(source)
+    early = made.attempt(Prescription(), max_steps=9)
+    assert (early.steps, early.planned_steps, made.planned_steps) == (9, None, None)
+    assert made.attempt(rate(0.05)).steps == 24
+    assert made.planned_steps == 24
+
+
+def test_targets_in_standard_units_are_judged_in_those_of_the_script(program):
+    source = TRAIN.replace("y = (x[:, 0] > 0).long()", "y = 1000 + 300 * x[:, :1]")
+    source = source.replace("nn.Linear(8, 2))", "nn.Linear(8, 1))").replace("F.cross_entropy", "F.mse_loss")
+    source = source.replace("(model(x).argmax(1) == y).float().mean()", "(model(x) - y).pow(2).mean()")
+    attempt = program(source).attempt(Prescription([Edit("standardise-targets")]))
+    assert not attempt.refused
+    constant = attempt.history.series("baseline_loss").finite().values
+    assert all(30_000 < value < 300_000 for value in constant)
+    assert "slow-convergence" not in attempt.problems

@@ -74,9 +74,21 @@ class ScaleInputs(Remedy):
         if facts.merely_missing:
             yield Prescription([clean_inputs()])
         units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
-        odd_inputs = facts.input_scale
-        if units:
+        if units and not inputs_found(diagnoses) and not facts.odd_inputs:
+            yield Prescription(units)
             yield Prescription([scale_inputs(), *units])
-            if odd_inputs <= 10:
+        elif units:
+            yield Prescription([scale_inputs(), *units])
+            if facts.input_scale <= 10:
                 yield Prescription(units)
         yield Prescription([scale_inputs()])
+
+
+def inputs_found(diagnoses: Sequence[Diagnosis]) -> bool:
+    """Whether it is the inputs that were found to be out of scale, and not the targets alone."""
+    return any(
+        name.startswith("input")
+        for found in diagnoses
+        if found.problem == "abnormal-data"
+        for name in found.evidence
+    )

@@ -58,9 +58,9 @@ class Outcome:
     """Before, after, what was changed, what else was tried, and what it cost.
 
     ``status`` is "healthy" (nothing found, nothing changed), "repaired" (better, and the problems of the
-    untreated run are gone), "improved" (better, some problem is left) or "failed" (nothing was better: the
-    untreated model is handed back). ``before_whole`` is False where the untreated run was ended early as
-    hopeless; ``before`` is then the last value known, or None.
+    untreated run are gone), "improved" (better, some problem is left) or "failed" (nothing was better, or what was
+    found has no cure: the untreated model is handed back). ``before_whole`` is False where the untreated run was
+    stopped early, as soon as it was known to be sick; ``before`` is then the last value known, or None.
     """
 
     status: Status
@@ -118,8 +118,26 @@ class Outcome:
     @property
     def fate(self) -> str:
         """What became of the untreated run, in brackets; nothing where it was whole."""
-        failed = self.attempts[0].attempt.failed if self.attempts else None
-        return "" if self.before_whole else " (failed)" if failed else " (ended early as hopeless)"
+        first = self.attempts[0].attempt if self.attempts else None
+        if self.before_whole or first is None:
+            return ""
+        return " (failed)" if first.failed else f" ({stopped(first)})"
+
+    @property
+    def causes(self) -> tuple[Diagnosis, ...]:
+        """What was found and is more than a remark, without what follows from something else that was found."""
+        named = {found.problem for found in self.diagnoses}
+        return tuple(
+            found
+            for found in self.diagnoses
+            if found.severity != "info" and not named & set(found.because_of)
+        )
+
+    @property
+    def consequences(self) -> tuple[Diagnosis, ...]:
+        """What was found and follows from something else that was."""
+        causes = self.causes
+        return tuple(found for found in self.diagnoses if found.severity != "info" and found not in causes)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -137,7 +155,9 @@ class Outcome:
         lines = [
             f"{self.status}: {name} {before}{early} -> {after}, at {self.cost.steps:.2f} plain trainings"
         ]
-        lines += [f"  found  {diagnosis.sentence or diagnosis.problem}" for diagnosis in self.diagnoses]
+        remarks = tuple(found for found in self.diagnoses if found.severity == "info")
+        for word, some in (("found ", self.causes), ("so    ", self.consequences), ("remark", remarks)):
+            lines += [f"  {word} {diagnosis.sentence or diagnosis.problem}" for diagnosis in some]
         lines += [f"  change {edit.describe()}" for edit in self.prescription]
         lines += [f"  left   {diagnosis.sentence or diagnosis.problem}" for diagnosis in self.remaining]
         for tried in self.attempts:
@@ -145,6 +165,18 @@ class Outcome:
             cure = tried.attempt.prescription.describe()
             lines.append(f"  tried  {value} after {tried.attempt.steps} steps: {cure}: {tried.verdict}")
         return lines + [f"  note   {note}" for note in self.notes]
+
+
+def stopped(attempt: Attempt) -> str:
+    """How far a training came that was stopped before its end.
+
+    >>> stopped(Attempt(Prescription(), 0, steps=30, seconds=1.0, planned_steps=300))
+    'stopped early, at 10% of its training'
+    """
+    planned = attempt.planned_steps
+    if planned and attempt.steps < planned:
+        return f"stopped early, at {attempt.steps / planned:.0%} of its training"
+    return f"stopped early, after {attempt.steps} steps"
 
 
 def _number(value: float | None) -> float | None:

@@ -85,9 +85,16 @@ class ScriptProgram(Program):
 
     @property
     def planned_steps(self) -> int | None:
-        if self.untreated is None:
-            return None
-        return self.untreated.steps if self.untreated.ended == "finished" else self.untreated.planned_steps
+        first = self.untreated
+        if first is None or first.ended == "finished":
+            return first.steps if first is not None else None
+        # What was read from the loops is believed as long as no run of the same batches goes past it.
+        alike = [answer for (cure, _), answer in self.answers.items() if not cure.of("set-batch-size")]
+        if first.planned_steps is not None and all(
+            answer.steps <= first.planned_steps for answer in (first, *alike)
+        ):
+            return first.planned_steps
+        return next((answer.steps for answer in alike if answer.ended == "finished"), None)
 
     @property
     def source(self) -> Path | None:
@@ -113,6 +120,9 @@ class ScriptProgram(Program):
             return None
         if edit.remedy in ("set-batch-size", "shuffle-data") and "loader" not in places:
             return "the script makes its batches without a DataLoader"
+        sizes = self.untreated.ledger.get("facts", {}).get("batch_sizes") if self.untreated else None
+        if edit.remedy == "set-batch-size" and sizes and set(sizes) == {int(edit.values["to"])}:
+            return f"batches are of {sizes[0]} samples already"
         by_loss = (
             "substitute-loss",
             "weight-classes",

@@ -57,8 +57,7 @@ class Teller:
         before = "unknown" if outcome.before is None else f"{outcome.before:.4g}"
         after = "unknown" if outcome.after is None else f"{outcome.after:.4g}"
         early = outcome.fate
-        told = any(note.startswith("would try") for note in outcome.notes)
-        say(f"\nakeso: {'sick, nothing tried yet' if told else outcome.status}", style="bold")
+        say(f"\nakeso: {_headline(outcome)}", style="bold")
         say(f"  {outcome.metric or 'metric'}: before {before}{early}, after {after}", markup=False)
         first = outcome.attempts[0].attempt if outcome.attempts else None
         if first is not None and first.metric_name not in ("", outcome.metric):
@@ -66,11 +65,12 @@ class Teller:
             say(f"  of the untreated run no {outcome.metric} was seen{known}", markup=False)
         if seen_in_training:
             say("  no held-out figure was seen or printed: this one is of the training data", markup=False)
-        for found in outcome.diagnoses:
-            if found.severity != "info":
-                say(f"  found: {found.sentence or found.problem}", markup=False)
+        for found in outcome.causes:
+            say(f"  found: {found.sentence or found.problem}", markup=False)
+        for found in outcome.consequences:
+            say(f"  follows from it: {found.sentence or found.problem}", markup=False)
         if outcome.status == "failed":
-            for hint in next((found.remedies for found in outcome.diagnoses if found.severity != "info"), ()):
+            for hint in next((found.remedies for found in outcome.causes), ()):
                 say(f"  what may help: {hint}", markup=False)
         for edit in outcome.prescription:
             say(f"  changed: {edit.describe()}", markup=False)
@@ -108,3 +108,13 @@ class Teller:
             with contextlib.suppress(Exception):
                 self._status.stop()
             self._status = None
+
+
+def _headline(outcome: Outcome) -> str:
+    """How it came out, in a few words."""
+    if any(note.startswith("would try") for note in outcome.notes):
+        return "sick, nothing tried yet"
+    if outcome.status == "healthy" and outcome.causes:
+        return "nothing to cure"
+    alone = outcome.status == "failed" and outcome.causes and len(outcome.attempts) == 1
+    return "not cured: no remedy is known for what was found" if alone else outcome.status

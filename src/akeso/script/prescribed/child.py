@@ -168,6 +168,7 @@ class Child:
     def _look(self) -> None:
         """Now and then: is this run known to be hopeless? What one look suspects the next must confirm."""
         operation, watch = self._operation, self._watch
+        self._mistrust_plan()
         if not self._stop_on_error or operation is None or watch is None or operation.steps < self._next_look:
             return
         planned = self._answer.planned_steps or 8 * operation.steps
@@ -182,6 +183,15 @@ class Child:
         if certain:
             self._answer.ended, self._answer.reason = "error-found", ", ".join(certain)
             self._pause()
+
+    def _mistrust_plan(self) -> None:
+        """A training that goes on past its planned end was misread: how long it will be is not known."""
+        planned, operation = self._answer.planned_steps, self._operation
+        if planned is None or operation is None or operation.steps <= planned:
+            return
+        self._answer.planned_steps = self._answer.epoch_steps = None
+        if self._watch is not None:
+            self._watch.history.planned_steps = None
 
     def _pause(self) -> None:
         """Answer for what there is and wait to be told to go on."""

@@ -59,8 +59,17 @@ def planned_steps() -> tuple[int | None, int | None]:
     return math.prod(lengths), math.prod(lengths[:-1])
 
 
-def _loops_around(frame: FrameType) -> list[ast.stmt]:
-    """The loops of this frame's own function, or module, that contain its current line."""
+_Loop = ast.For | ast.While | ast.comprehension
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def _loops_around(frame: FrameType) -> list[_Loop]:
+    """The loops of this frame's own function, or module, that contain its current line.
+
+    Comprehensions are loops of the function that they stand in, whether they run in a frame of their own or not.
+    """
+    if frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>":
+        return []
     source = "".join(linecache.getlines(frame.f_code.co_filename))
     try:
         tree = ast.parse(source)
@@ -73,12 +82,21 @@ def _loops_around(frame: FrameType) -> list[ast.stmt]:
             start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if start == first:
                 scope = node
-    around = [
-        node
-        for node in _own(scope)
-        if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= _last(node)
-    ]
-    return sorted(around, key=lambda loop: -loop.lineno)  # innermost first
+    around: list[tuple[int, _Loop]] = []
+    for node in _own(scope):
+        if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= _last(node):
+            around.append((node.lineno, node))
+        elif isinstance(node, _COMPREHENSIONS) and _calls_at(node, line):
+            around += [(node.lineno, part) for part in node.generators]
+    return [loop for _, loop in sorted(around, key=lambda found: -found[0])]  # innermost first
+
+
+def _calls_at(node: ast.AST, line: int) -> bool:
+    """Whether a comprehension covers a line and calls something for each of its values."""
+    last = getattr(node, "end_lineno", None) or line
+    given = [getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name)]
+    calls = any(isinstance(part, ast.Call) for one in given for part in ast.walk(one))
+    return calls and getattr(node, "lineno", line + 1) <= line <= last
 
 
 def _own(scope: ast.AST) -> list[ast.AST]:
@@ -97,8 +115,8 @@ def _last(loop: ast.For | ast.While) -> int:
     return loop.body[-1].end_lineno or loop.body[-1].lineno
 
 
-def _length(loop: ast.stmt, frame: FrameType) -> int | None:
-    if not isinstance(loop, ast.For):
+def _length(loop: _Loop, frame: FrameType) -> int | None:
+    if isinstance(loop, ast.While) or (isinstance(loop, ast.comprehension) and loop.ifs):
         return None
     try:
         return _count(loop.iter, frame)

@@ -18,12 +18,14 @@ from akeso.treatment.plans.judging import (
     errors,
     falls_back,
     in_doubt,
+    incurable,
     learnt_more,
     learnt_nothing,
     left_over,
     out_of_reach,
     rank,
     removes_fault,
+    same_course,
     serious,
     took_off,
 )
@@ -76,7 +78,7 @@ class AkesoPlan(Plan):
         untreated = _until_sick(ledger)
         sick = serious(untreated)
         if _reached(ledger, untreated) or (untreated.whole and not sick and not learnt_nothing(untreated)):
-            return ledger.close(untreated, "healthy")
+            return _left_alone(ledger, untreated)
         options = self._options(ledger, untreated)
         if ledger.wishes.dry_run:
             ledger.notes += [f"would try: {option.prescription.describe()}" for option in options]
@@ -129,7 +131,7 @@ class AkesoPlan(Plan):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
                 continue
             changed = made_edits(attempt)
-            if changed in done:
+            if changed in done or any(same_course(attempt, other) for other in tried):
                 ledger.judge(attempt, "rejected: what could be changed of it was tried already")
                 continue
             done.append(changed)
@@ -295,7 +297,8 @@ class AkesoPlan(Plan):
                 best = further if holds and not better(best, further) else best
             if not best.whole:
                 ledger.notes.append(f"the cure was ended after {best.steps} of {ledger.planned} steps")
-            return ledger.close(best, "improved")
+            clean = best.whole and not left_over(at_first, best) and not left_over(untreated, best)
+            return ledger.close(best, "repaired" if clean else "improved")
         if untreated.whole and falls_back(untreated, among=len(untreated.curve)):
             kept = ledger.at_its_best(untreated)
             return ledger.close(kept, "improved" if kept.prescription else "failed")
@@ -305,7 +308,15 @@ class AkesoPlan(Plan):
             # What was found no longer shows, but next to nothing was learnt: that is no clean bill of health.
             ledger.notes += [f"before its end: {found.sentence or found.problem}" for found in suspected]
             well = False
-        return ledger.close(untreated, "healthy" if well else "failed")
+        return _left_alone(ledger, untreated) if well else ledger.close(untreated, "failed")
+
+
+def _left_alone(ledger: Ledger, untreated: Attempt) -> Outcome:
+    """Nothing to cure: the training is well, or what is wrong with it lies where no remedy reaches."""
+    if not incurable(untreated) or _reached(ledger, untreated):
+        return ledger.close(untreated, "healthy")
+    ledger.notes.append("no change to the training cures what was found, so none was tried")
+    return ledger.close(untreated, "failed")
 
 
 def _ahead(current: Attempt, before: Attempt) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+import numpy as np
+
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
@@ -24,6 +26,16 @@ CERTAIN = frozenset(
 )
 #: A bounded metric that leaves nothing to look for.
 GOOD = 0.97
+#: Remedies that show in the first loss or in the one after it, where they change anything.
+_AT_ONCE = frozenset(
+    {
+        "substitute-activation", "insert-normalisation", "add-residual", "reinitialise", "set-dropout", "embed-inputs",
+        "substitute-loss", "scale-inputs", "scale-targets", "standardise-targets", "fix-broadcast", "mean-reduction",
+        "set-batch-size", "shuffle-data",
+    }
+)  # fmt: skip
+#: Losses that must be alike to the last bit for two courses to be the same.
+_COURSE = 10
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
 _MORE = 0.1
 
@@ -36,6 +48,31 @@ def serious(attempt: Attempt) -> tuple[Diagnosis, ...]:
         if (found.severity == "error" and found.confidence >= 0.5)
         or (attempt.whole and found.confidence >= 0.5)
     )
+
+
+def incurable(attempt: Attempt) -> tuple[Diagnosis, ...]:
+    """The grave diagnoses for which there is no remedy, such as labels without a signal."""
+    return tuple(
+        found
+        for found in attempt.diagnoses
+        if found.severity == "error" and found.confidence >= 0.5 and found not in treatable(attempt.diagnoses)
+    )
+
+
+def same_course(one: Attempt, other: Attempt) -> bool:
+    """Whether two cures that show from the first step on took the very same course: they come to the same thing.
+
+    Others, such as a schedule that is taken off, may show later.
+    """
+    apart = set(one.prescription) ^ set(other.prescription)
+    told_apart = one.history is not other.history
+    if not told_apart or not apart or any(edit.remedy not in _AT_ONCE for edit in apart):
+        return False
+    first, second = (attempt.history.series("loss") for attempt in (one, other))
+    length = min(len(first), len(second))
+    if length < _COURSE or not np.array_equal(first.steps[:length], second.steps[:length]):
+        return False
+    return np.array_equal(first.values[:length], second.values[:length])
 
 
 def learnt_nothing(attempt: Attempt) -> bool:

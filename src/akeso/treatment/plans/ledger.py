@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from akeso.remedies.candidates import treatable
-from akeso.treatment.outcome import Cost, Outcome, Status, Tried
+from akeso.treatment.outcome import Cost, Outcome, Status, Tried, stopped
 from akeso.treatment.plans._base import Wishes
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program
@@ -109,7 +109,7 @@ class Ledger:
         first = self.untreated or best
         self.judge(best, "accepted" if best.prescription or best is not first else "the untreated run")
         if best.prescription and self.untreated is not None:
-            whole = "whole" if first.whole else "ended early as hopeless"
+            whole = "whole" if first.whole else stopped(first)
             self.judge(first, f"the untreated run, {f'failed: {first.failed}' if first.failed else whole}")
         if first.failed:
             self.notes.append(f"the untreated training failed: {first.failed}")

@@ -29,11 +29,18 @@ class Loaders(Part):
         first, self._any = not self._any, True
         if first:
             self._shuffle(arguments)
+        if not (first or arguments.get("shuffle") or arguments.get("sampler") is not None):
+            return
+        size = arguments.get("batch_size", 1)
+        self.ledger.facts.setdefault("batch_sizes", []).append(size if isinstance(size, int) else None)
         edit = self.ledger.one("set-batch-size")
-        if edit is None or not (first or arguments.get("shuffle") or arguments.get("sampler") is not None):
+        if edit is None:
             return
         if arguments.get("batch_sampler") is not None:
             self.ledger.object_to(edit, "the loader is given a batch sampler of the script's own")
+            return
+        if size == int(edit.values["to"]):
+            self.ledger.object_to(edit, f"batches are of {size} samples already")
             return
         arguments["batch_size"] = int(edit.values["to"])
         self.ledger.mark(edit)

@@ -84,23 +84,21 @@ class Losses(Part):
 
     def _training_loss(self, call: Call) -> Any:
         changed = self._changed(call, training=True)
-        result = changed()
         rescaled = [self.ledger.one("weight-classes"), self.ledger.one("mean-reduction")]
         if any(edit is not None and self.ledger.is_applied(edit) for edit in rescaled):
+            result = changed()
             return (
                 _valued(result, self._changed(call, training=False)) if isinstance(result, Tensor) else result
             )
         edit = self.ledger.one("standardise-targets")
         if edit is not None and changed.name in VALUE_LOSSES:
             try:
-                standard, own = self._targets.standard_loss(
+                return self._targets.standard_loss(
                     edit, changed.function, changed.arguments, changed.prediction, changed.target
                 )
             except Refused as refusal:
                 self.ledger.object_to(edit, str(refusal))
-                return result
-            return own + (standard - standard.detach())
-        return result
+        return changed()
 
     def _evaluation_loss(self, call: Call) -> Any:
         changed = self._changed(call, training=False)

@@ -12,7 +12,6 @@ from akeso.errors import Refused
 from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.targets_of import known_targets
-from akeso.torch.quiet import quiet
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
@@ -51,18 +50,19 @@ class Targets:
         arguments: dict[str, Any],
         prediction: Tensor,
         target: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """The loss in standard units, for its gradient, and in the original ones, for its value."""
+    ) -> Tensor:
+        """The loss with its gradient in standard units and its value in the original ones, which the watch sees."""
         if self._mean is None:
             self._fit(edit, prediction, target)
             prediction = self._restored(prediction)
         assert self._mean is not None
         assert self._spread is not None
         mean, spread = self._mean.to(prediction), self._spread.to(prediction)
-        with quiet():
-            value = function(**{**arguments, "input": prediction.detach(), "target": target})
+        own = function(**{**arguments, "input": prediction, "target": target}).detach()
         standard = {**arguments, "input": (prediction - mean) / spread, "target": (target - mean) / spread}
-        return function(**standard), value
+        with torch._C.DisableTorchFunction():  # unseen, and with gradients
+            hidden = function(**standard)
+        return own + (hidden - hidden.detach())
 
     def _fit(self, edit: Edit, prediction: Tensor, target: Tensor) -> None:
         if self.operation.inside_model or not self._plain:

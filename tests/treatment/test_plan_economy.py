@@ -1,0 +1,67 @@
+"""Nothing is tried twice, and of cures of equal worth the smallest is handed back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import akeso
+from akeso.history import History
+from akeso.treatment import Attempt, Edit, Prescription
+from akeso.treatment.plans.judging import same_course
+from tests.treatment.programs import Resumable
+
+
+def _made(cure: list[Edit], losses: list[float]) -> Attempt:
+    history = History(planned_steps=100)
+    for step, loss in enumerate(losses):
+        history.add(step, "loss", "", loss)
+    return Attempt(Prescription(cure), 0, len(losses), 0.1, history=history)
+
+
+def test_cures_that_took_the_same_course_to_the_last_bit_are_one() -> None:
+    named = [Edit("substitute-activation", "output", {"from": "ReLU", "to": "none"})]
+    whatever = [Edit("substitute-activation", "output", {"from": "everything", "to": "none"})]
+    losses = [1.0 / (1 + step) for step in range(30)]
+    assert same_course(_made(named, losses), _made(whatever, losses))
+    assert same_course(_made(named, losses), _made(whatever, losses[:20]))
+    assert not same_course(_made(named, losses), _made(whatever, [*losses[:29], 0.5]))
+    assert not same_course(_made(named, losses[:5]), _made(whatever, losses[:5]))
+    # A schedule is taken off when it would have begun to act, which may be later.
+    assert not same_course(_made([], losses), _made([Edit("hold-learning-rate")], losses))
+
+
+def test_a_cure_that_changes_nothing_else_is_tried_once() -> None:
+    class Twins(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            return replace(made, history=_copy(made.history))
+
+    outcome = akeso.treat(Twins(lambda cure, steps: 0.9 if steps > 50 else 0.5), budget=4.0)
+    again = [tried for tried in outcome.attempts if "tried already" in tried.verdict]
+    assert again
+    assert all(tried.attempt.steps <= 30 for tried in again)
+
+
+def _copy(history: History) -> History:
+    other = History(planned_steps=history.planned_steps)
+    other.facts.update(history.facts)
+    other.layers = list(history.layers)
+    loss = history.series("loss")
+    for step, value in zip(loss.steps.tolist(), loss.values.tolist(), strict=True):
+        other.add(step, "loss", "", value)
+    return other
+
+
+def test_a_cure_that_was_ahead_in_the_end_without_any_problem_left_has_repaired() -> None:
+    """The untreated run was stopped before it came to the figure that decides, which only its end showed."""
+
+    class Late(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            early = not prescription and not made.whole
+            return replace(made, metric_name="train_accuracy") if early else made
+
+    outcome = akeso.treat(Late(lambda cure, steps: 0.7), budget=1.1)
+    assert outcome.before_whole
+    assert outcome.remaining == ()
+    assert outcome.status == "repaired"
