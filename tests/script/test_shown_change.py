@@ -128,3 +128,63 @@ def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     clues = Clues(tried.ledger.to_dict()["places"], [], tried.ledger.facts)
     (words,) = rewrite(tmp_path / "train.py", Prescription([norms]), clues).words
     assert "model.eval()" in words
+
+
+VALUES = """
+import torch
+import torch.nn as nn
+
+torch.manual_seed(0)
+x = torch.randn(64, 3) * torch.tensor([1e6, 1.0, 1e-3]) + torch.tensor([1e9, 0.0, 5.0])
+y = 4e5 + 1e5 * torch.randn(64, 1)
+model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.MSELoss()
+for epoch in range(6):
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    answer = model(x)
+"""
+
+
+def scaled(kind="standard"):
+    clip = "keep" if kind == "none" else "clip"
+    return edit("scale-inputs", kind=kind, nan="impute", outliers=clip)
+
+
+def test_features_are_standardised_each_by_its_own_figures_where_they_enter(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, tried, changed = shown(tmp_path, VALUES, scaled(), edit("standardise-targets"))
+    assert "model.register_forward_pre_hook(scaled_inputs)" in added(change)
+    assert not any("isfinite" in line or "inputs_low" in line for line in added(change))
+    assert change.words == ("the loss that is printed while training is in standard units now",)
+    assert alike(tried, changed)
+
+
+def test_what_is_missing_is_filled_in_and_what_lies_far_out_pulled_in_where_there_is_any(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for line, cure, word in (
+        ("x[3, 1] = float('nan')", scaled("none"), "inputs_fill"),
+        ("x[3:6, 1] = torch.tensor([1e4, 1.3e4, -9e3])", scaled(), "inputs_low"),
+    ):
+        source = VALUES.replace("[1e6, 1.0, 1e-3]", "[1.0, 1.0, 1.0]").replace("[1e9, 0.0", "[0.0, 0.0")
+        source = source.replace("y = 4e5 + 1e5 *", f"{line}\ny =")
+        change, tried, changed = shown(tmp_path, source, cure)
+        assert any(word in text for text in added(change))
+        assert not change.words
+        assert alike(tried, changed)
+
+
+def test_without_a_place_for_it_only_what_was_done_to_the_inputs_is_said(tmp_path):
+    (tmp_path / "train.py").write_text("import elsewhere")
+    figures = {"mean": [float(i) for i in range(10)], "std": [1.0] * 10, "found": [], "dims": 2}
+    clues = Clues({}, [], {"input_scale": figures})
+    (words,) = rewrite(tmp_path / "train.py", Prescription([scaled()]), clues).words
+    assert "7, 8, 9]" in words
+    assert "outliers" not in words
+    assert "finite" not in words

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from akeso.remedies.edit import Edit, Prescription
+from akeso.script import rewrite_data as data
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_model as model
 from akeso.script import rewrite_weights as weights
@@ -38,7 +39,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "add-residual": model.add_residual,
     "embed-inputs": model.embed_inputs,
     "set-output-bias": model.set_output_bias,
-    "scale-inputs": model.scale_inputs,
+    "scale-inputs": data.scale_inputs,
     "set-learning-rate": loop.set_learning_rate,
     "find-learning-rate": loop.find_learning_rate,
     "substitute-optimizer": loop.substitute_optimizer,
@@ -57,7 +58,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mean-reduction": loop.mean_reduction,
     "fix-broadcast": loop.fix_broadcast,
     "weight-classes": loop.weight_classes,
-    "standardise-targets": loop.standardise_targets,
+    "standardise-targets": data.standardise_targets,
     "set-mode": loop.set_mode,
     "unfreeze": loop.unfreeze,
     "add-to-optimizer": loop.add_to_optimizer,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-from akeso.script.rewrite_model import short, trained
+from akeso.script.rewrite_model import trained
 
 _MODULE = {
     "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
@@ -332,22 +332,6 @@ def weight_classes(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> s
     return (
         "weight the loss by class: counts = torch.bincount(training_targets); "
         "weight = counts.sum() / (len(counts) * counts), given to the loss as weight= (pos_weight= for one unit)"
-    )
-
-
-def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words: the units come from the data."""
-    scale = dict(clues.facts.get("target_scale") or {})
-    mean, spread = scale.get("mean") or [], scale.get("std") or []
-    used = (
-        f" (the saved weights belong to mean {short(mean)} and std {short(spread)}, of the batches seen first where "
-        "the script keeps no dataset)"
-        if mean
-        else ""
-    )
-    return (
-        "train on standardised targets, (y - mean) / std with mean and std of the training targets, "
-        f"and give predictions back as output * std + mean{used}"
     )
 
 

@@ -182,29 +182,6 @@ def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str 
     return None if calls else f"drop out {float(edit.values['to']):g} at most"
 
 
-def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """Inputs standardised where they enter the model; in words where every feature has figures of its own."""
-    scale = dict(clues.facts.get("input_scale") or {})
-    mean, spread = scale.get("mean") or [], scale.get("std") or []
-    leave_out = "; leave samples out whose target is not finite, in training and in validation"
-    leave_out = leave_out if clues.facts.get("missing_targets") else ""
-    if edit.values.get("kind") == "none":
-        return f"replace inputs that are not finite by the median of their feature in the training inputs{leave_out}"
-    words = "standardise the inputs, x = (x - mean) / std, with mean and std of the training inputs alone"
-    if scale.get("dirty"):
-        words += "; replace what is not finite by the median and pull in outliers first"
-    words += leave_out
-    if not mean or len(set(mean)) > 1 or len(set(spread)) > 1 or scale.get("dirty"):
-        shown = f" (here mean {short(mean)}, std {short(spread)})" if mean else ""
-        return words + shown
-    found = trained(draft, clues)
-    calls = list(draft.calls({found[1]})) if found is not None and found[1].isidentifier() else []
-    for call in calls:
-        if call.args:
-            draft.replace(call.args[0], f"({draft.text(call.args[0])} - {mean[0]:.6g}) / {spread[0]:.6g}")
-    return None if calls else f"{words} (here mean {mean[0]:.6g}, std {spread[0]:.6g})"
-
-
 def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """In words: a forward pass of the user's own has to be changed."""
     return (
@@ -228,9 +205,3 @@ def set_output_bias(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
         "start the output layer's bias at the class prior: "
         "the logarithm of each class's share of the training targets"
     )
-
-
-def short(values: list[float]) -> str:
-    """The first few of many figures."""
-    shown = ", ".join(f"{value:.4g}" for value in values[:6])
-    return f"[{shown}{', …' if len(values) > 6 else ''}]"

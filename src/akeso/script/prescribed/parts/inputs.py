@@ -78,7 +78,22 @@ class Inputs(Part):
             "std": [float(x) for x in self._scaler.scale.reshape(-1)[:1024]],
             "dirty": any("not finite" in note or "far out" in note for note in notes),
             "found": notes,
+            **_cleaning(self._scaler, notes),
+            "dims": value.dim(),
+            "whole_numbers": not value.is_floating_point(),
         }
 
     def _alike(self) -> bool:
         return len({batch.shape[1:] for batch in self._batches}) == 1
+
+
+def _cleaning(scaler: InputScaler, notes: list[str]) -> dict[str, Any]:
+    """What else is done to inputs, as far as there was anything to do: what is put in for missing ones, and limits."""
+    missing = any("not finite" in note for note in notes)
+    far = any("far out" in note for note in notes)
+    figures = {"fill": scaler.fill if missing else None, "low": scaler.low if far else None,
+               "high": scaler.high if far else None}  # fmt: skip
+    known = {
+        name: part.reshape(-1)[:1024].tolist() if part is not None else [] for name, part in figures.items()
+    }
+    return {**known, "axis": scaler.axis, "coded": any("taken as missing" in note for note in notes)}
