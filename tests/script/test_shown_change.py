@@ -188,3 +188,34 @@ def test_without_a_place_for_it_only_what_was_done_to_the_inputs_is_said(tmp_pat
     assert "7, 8, 9]" in words
     assert "outliers" not in words
     assert "finite" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "changed"),
+    [
+        ("config.json", '{"seed": 1, "optimizer": {"lr": 1e-5, "momentum": 0.0}}\n',
+         '+{"seed": 1, "optimizer": {"lr": 0.25, "momentum": 0.0}}'),
+        ("config.yaml", "optimizer:\n  learning_rate: 0.00001\n", "+  learning_rate: 0.25"),
+        ("config.yaml", "one:\n  lr: 1e-5\ntwo:\n  lr: 1e-5\n", None),
+        ("other.yaml", "lr: 1e-5\n", None),
+    ],
+)  # fmt: skip
+def test_a_rate_in_a_settings_file_is_changed_there_if_there_is_one_such(
+    tmp_path, monkeypatch, name, text, changed
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(text)
+    source = CLASSES.replace("lr=0.1", "**settings")
+    source = source.replace(
+        "model = Net()", "model, settings = Net(), {'lr': 1e-5}  # of config.json, config.yaml"
+    )
+    cure = edit("set-learning-rate", to=0.25)
+    tried = perform(tmp_path, source, cure)
+    clues = Clues(tried.ledger.to_dict()["places"], [], tried.ledger.facts)
+    change = rewrite(tmp_path / "train.py", Prescription([cure]), clues)
+    if changed is None:
+        assert not change.diff
+        assert change.words == ("set the learning rate to 0.25",)
+    else:
+        assert changed in change.diff.splitlines()
+        assert not change.words

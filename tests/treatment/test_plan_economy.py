@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import akeso
+from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.treatment import Attempt, Edit, Prescription
-from akeso.treatment.plans.judging import same_course
+from akeso.treatment.plans.judging import same_course, smallest_first
 from tests.treatment.programs import Resumable
 
 
@@ -65,3 +66,22 @@ def test_a_cure_that_was_ahead_in_the_end_without_any_problem_left_has_repaired(
     assert outcome.before_whole
     assert outcome.remaining == ()
     assert outcome.status == "repaired"
+
+
+def _of(cure: Edit, metric: float) -> Attempt:
+    made = _made([cure], [1.0 / (1 + step) for step in range(30)])
+    return replace(made, metric=metric, metric_name="val_accuracy", curve=((30, metric),))
+
+
+def test_a_rate_alone_goes_before_another_optimizer_that_is_hardly_better() -> None:
+    lower = Edit("set-learning-rate", "", {"to": 0.01})
+    adam = _of(Edit("substitute-optimizer", "", {"to": "Adam", "lr": 1e-3}), 0.68)
+    too_high = Diagnosis("learning-rate-too-high", "error", 0.9, "", 3, {}, (), (), "")
+    dead = Diagnosis("dying-relu", "error", 0.9, "", 3, {}, ("learning-rate-too-high",), (), "")
+    untreated = replace(_made([], [1.0] * 30), diagnoses=(too_high, dead))
+    close, behind = _of(lower, 0.66), _of(lower, 0.5)
+    assert smallest_first([adam, close], untreated) == [close, adam]
+    assert smallest_first([adam, behind], untreated) == [adam, behind]
+    # Where the rate is not what is wrong, nothing speaks for it.
+    other = replace(untreated, diagnoses=(replace(dead, because_of=()), too_high))
+    assert smallest_first([adam, close], other) == [adam, close]

@@ -18,6 +18,7 @@ from akeso.script import rewrite_model as model
 from akeso.script import rewrite_weights as weights
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
+from akeso.script.rewrite_settings import rate_in_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,29 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
     others = sorted(clues.files() - {real})
     drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
     prescription = _completed(prescription, clues)
-    words = [said for edit in prescription for said in _made(edit, drafts, clues, prescription)]
+    words, settings = [], ""
+    for edit in prescription:
+        said = _made(edit, drafts, clues, prescription)
+        found = _in_settings(edit, drafts, clues) if said else None
+        words += [] if found else said
+        settings += found or ""
     changed = [draft for _, draft in drafts if draft.changed]
     try:
         for draft in changed:
             compile(draft.revised(), draft.path, "exec")
     except SyntaxError:
         return Change("", tuple(edit.describe() for edit in prescription))
-    return Change("".join(draft.diff() for draft in changed), tuple(words))
+    return Change("".join(draft.diff() for draft in changed) + settings, tuple(words))
+
+
+def _in_settings(edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues) -> str | None:
+    """The diff of a settings file, where a rate that has no place in the code stands in one."""
+    known = clues.facts.get("optimizers") or ()
+    old = known[0].get("lr") if known else None
+    if edit.remedy != "set-learning-rate" or "to" not in edit.values or not isinstance(old, float):
+        return None
+    sources = {file: draft.source for file, draft in drafts}
+    return rate_in_settings(sources, old, float(edit.values["to"]))
 
 
 def _completed(prescription: Prescription, clues: Clues) -> Prescription:

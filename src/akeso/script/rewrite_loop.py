@@ -60,6 +60,8 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
     """Another rate where the optimizer is made."""
     done = False
     for call in _optimizers(draft, clues):
+        if _keyword(call, "lr") is None and any(keyword.arg is None for keyword in call.keywords):
+            continue  # the rate may be among what is unpacked there
         if "to" in edit.values:
             value = _number(float(edit.values["to"]))
         else:

@@ -27,6 +27,7 @@ from akeso.treatment.plans.judging import (
     removes_fault,
     same_course,
     serious,
+    smallest_first,
     took_off,
 )
 from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
@@ -150,7 +151,7 @@ class AkesoPlan(Plan):
         raised = [self._combine(ledger, untreated, attempt) for attempt in ranked[:2]]
         ranked += [new for new in raised if all(new is not attempt for attempt in ranked)]
         ranked.sort(key=lambda attempt: rank(attempt, untreated))
-        return self._second_rung(ledger, untreated, ranked)
+        return smallest_first(self._second_rung(ledger, untreated, ranked), untreated)
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
         rung = round(SECOND_RUNG * ledger.planned)

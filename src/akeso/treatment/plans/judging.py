@@ -34,6 +34,8 @@ _AT_ONCE = frozenset(
         "set-batch-size", "shuffle-data",
     }
 )  # fmt: skip
+#: What changes no more than the rate.
+_RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
@@ -148,6 +150,22 @@ def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
     """Whether what was wrong with the untreated run for certain no longer is."""
     certain = any(found.problem in CERTAIN for found in serious(untreated))
     return certain and not leaves_fault(attempt, untreated)
+
+
+def smallest_first(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
+    """The same order, but a rate alone before another optimizer where the rate is the fault and does about as well."""
+    named = {found.problem for found in untreated.diagnoses}
+    causes = [found for found in treatable(untreated.diagnoses) if not named & set(found.because_of)]
+    if not ranked or not causes or causes[0].problem != "learning-rate-too-high":
+        return ranked
+    first = ranked[0]
+    for attempt in ranked[1:] if first.prescription.of("substitute-optimizer") else ():
+        alone = all(edit.remedy in _RATE_ALONE for edit in attempt.prescription)
+        as_good = comparable(attempt, first) and not better(first, attempt)
+        as_good = as_good and learnt(attempt) > learnt(first) - _MORE
+        if alone and as_good and attempt.steps >= first.steps and not errors(attempt):
+            return [attempt, *(other for other in ranked if other is not attempt)]
+    return ranked
 
 
 def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
