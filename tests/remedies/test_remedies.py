@@ -423,3 +423,16 @@ def test_no_rate_makes_rprop_right_for_batches() -> None:
     assert (
         candidates(_history(), [_found("oscillating-loss")])[0].prescription[0].remedy == "set-learning-rate"
     )
+
+
+@pytest.mark.parametrize(("each", "first"), [(1, "pace-schedule"), (25, "hold-learning-rate")])
+def test_a_schedule_that_runs_out_with_every_batch_is_paced_before_it_is_taken_off(
+    each: int, first: str
+) -> None:
+    history = _history(dataset_size=32 * 40)
+    for step in range(60):
+        history.add(step, "lr", "0", 0.05 * 0.8 ** (step if each == 1 else 12 * (step // each)))
+    cures = [one.prescription for one in candidates(history, [_found("learning-rate-too-low")])]
+    assert cures[0][0].remedy == first
+    if first == "pace-schedule":
+        assert cures[0][0].values == {"every": 40}

@@ -219,3 +219,33 @@ def test_a_rate_in_a_settings_file_is_changed_there_if_there_is_one_such(
     else:
         assert changed in change.diff.splitlines()
         assert not change.words
+
+
+PACED = """
+import torch
+import torch.nn as nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(50, 4), torch.randint(0, 3, (50,)))
+loader = DataLoader(data, batch_size=8, shuffle=True, drop_last=True)
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+for epoch in range(4):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+    print(scheduler.get_last_lr())
+"""
+
+
+def test_a_schedule_that_goes_on_with_every_batch_is_moved_behind_the_loop_over_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, tried, changed = shown(tmp_path, PACED, edit("pace-schedule", every=7))
+    moved = [line for line in change.diff.splitlines() if "scheduler.step()" in line]
+    assert moved == ["-        scheduler.step()", "+    scheduler.step()"]
+    assert alike(tried, changed)
+    assert perform(tmp_path, CLASSES, edit("pace-schedule", every=7)).refused

@@ -40,6 +40,7 @@ from akeso.remedies.rate import (
     HoldRate,
     LoosenClipping,
     LowerRate,
+    PaceSchedule,
     RaiseFurther,
     RaiseLow,
     RaiseRate,
@@ -100,6 +101,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "learning-rate-too-low": (
         LoosenClipping(),
         OrdinaryOptions(),
+        PaceSchedule(),
         HoldRate(),
         RaiseRate(),
         RaiseFurther(),
@@ -135,6 +137,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         OrdinaryOptions(),
         AddResidual(VERY_DEEP),
         SmallerBatches(few=True),
+        PaceSchedule(),
         HoldRate(),
         RaiseRate(),
         RaiseFurther(),
@@ -157,7 +160,14 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
 
 #: Remedies that only change how large steps are.
 _RATES: Final = frozenset(
-    {"set-learning-rate", "find-learning-rate", "warm-up", "hold-learning-rate", "clip-gradient"}
+    {
+        "set-learning-rate",
+        "find-learning-rate",
+        "warm-up",
+        "hold-learning-rate",
+        "pace-schedule",
+        "clip-gradient",
+    }
 )
 
 

@@ -31,6 +31,7 @@ from akeso.errors import BadInput
 #: find-learning-rate      ``low``, ``high``, ``steps``: a range test, then the rate it suggests
 #: warm-up                 ``steps``
 #: hold-learning-rate      none: schedules no longer lower it
+#: pace-schedule           ``every``: schedules go on once in so many of their steps, those of one pass over the data
 #: substitute-optimizer    ``to``: class name of torch.optim; ``lr``; further keyword arguments
 #: set-weight-decay        ``to``
 #: set-dropout             ``to``
@@ -67,6 +68,7 @@ REMEDIES: Mapping[str, str] = {
     "find-learning-rate": "a learning rate found by a range test",
     "warm-up": "learning-rate warm-up",
     "hold-learning-rate": "a learning rate that schedules do not lower",
+    "pace-schedule": "schedules advanced once a pass over the data instead of with every batch",
     "substitute-optimizer": "another optimizer",
     "set-weight-decay": "another weight decay",
     "set-dropout": "less dropout",

@@ -16,6 +16,8 @@ _NORMALISING = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"
 _TOP = 10
 #: Times below the usual rate at which a rate is more likely too low than too high, whatever else is found.
 _FAR = 5
+#: Rates seen in the first pass over the data from which on a schedule goes on with every batch.
+_MOVES = 4
 #: How many times too long the usual gradient is for a clipping that holds a training up.
 _TIGHT = 30
 
@@ -42,6 +44,25 @@ class HoldRate(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         yield Prescription(hold(chart(history)))
+
+
+class PaceSchedule(Remedy):
+    """A schedule that runs out because it goes on with every batch, advanced once a pass over the data instead.
+
+    That is what schedules are mostly written for, and it leaves everything else as the user chose it.
+    """
+
+    name = "pace-schedule"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        if not facts.rate_falls or min(facts.batch_size, facts.dataset_size) <= 0:
+            return
+        every = -(-facts.dataset_size // facts.batch_size)
+        rates = history.series("lr", "0").finite()
+        moves = len(set(rates.values[rates.steps < every].tolist()))
+        if moves >= _MOVES and facts.planned >= 2 * every:
+            yield Prescription([Edit("pace-schedule", "", {"every": every})])
 
 
 class LowerRate(Remedy):

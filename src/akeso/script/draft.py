@@ -79,6 +79,11 @@ class Draft:
         """Put other text between two byte offsets."""
         self._changes[first, last] = text
 
+    def drop_lines(self, statement: ast.stmt) -> None:
+        """Take a statement out with the lines it stands on, comments behind it as well."""
+        first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
+        self.replace_between(self._starts[first], self._starts[min(last, len(self._starts) - 1)], "")
+
     def add_before(self, statement: ast.stmt, *lines: str) -> None:
         """Add lines before a statement, at its depth."""
         margin = " " * statement.col_offset

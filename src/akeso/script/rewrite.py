@@ -52,6 +52,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "shuffle-data": loop.shuffle_data,
     "warm-up": loop.warm_up,
     "hold-learning-rate": loop.hold_learning_rate,
+    "pace-schedule": loop.pace_schedule,
     "add-zero-grad": loop.add_zero_grad,
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": loop.substitute_loss,

@@ -191,28 +191,54 @@ def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | No
 
 def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
     """The schedule no longer advanced, and what it did to the rate when it was made undone."""
-    steps = [
-        call
-        for call in draft.calls({"step"})
-        if isinstance(call.func, ast.Attribute) and "sched" in draft.text(call.func.value).lower()
-    ]
+    steps = list(_schedule_steps(draft))
+    for statement in steps:
+        draft.replace(statement, "pass  # the learning rate stays where it is")
+    if not steps:
+        return "keep the learning rate where it starts: take the schedule out"
+    _undo_made(draft, cure)
+    return None
+
+
+def pace_schedule(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The step of the schedule moved behind the loop over batches that it stands in."""
+    done = False
+    for statement in _schedule_steps(draft):
+        loop: ast.AST | None = draft.parents.get(statement)
+        while loop is not None and not isinstance(loop, ast.For | ast.FunctionDef):
+            loop = draft.parents.get(loop)
+        if isinstance(loop, ast.For):
+            text = draft.text(statement)
+            body = getattr(draft.parents.get(statement), "body", [])
+            if len(body) == 1:
+                draft.replace(statement, "pass")
+            else:
+                draft.drop_lines(statement)
+            draft.add_after(loop, text)
+            done = True
+    if done:
+        return None
+    return "step the schedule once after each pass over the training data, not with every batch"
+
+
+def _schedule_steps(draft: Draft) -> Iterator[ast.Expr]:
+    """The statements that advance a schedule."""
     made = {
         name_of(target)
         for call in draft.calls()
         if "lr_scheduler" in draft.text(call.func) or name_of(call).endswith("LR")
         for target in getattr(draft.statement(call), "targets", ())
     }
-    steps += [call for call in draft.calls({"step"}) if name_of(getattr(call.func, "value", call)) in made]
-    done = False
-    for call in steps:
+    for call in draft.calls({"step"}):
+        owner = getattr(call.func, "value", call)
+        called_so = isinstance(call.func, ast.Attribute) and "sched" in draft.text(owner).lower()
         statement = draft.statement(call)
-        if isinstance(statement, ast.Expr) and statement.value is call:
-            draft.replace(statement, "pass  # the learning rate stays where it is")
-            done = True
-    if not done:
-        return "keep the learning rate where it starts: take the schedule out"
-    _undo_made(draft, cure)
-    return None
+        if (
+            (called_so or name_of(owner) in made)
+            and isinstance(statement, ast.Expr)
+            and statement.value is call
+        ):
+            yield statement
 
 
 def _undo_made(draft: Draft, cure: Prescription) -> None:

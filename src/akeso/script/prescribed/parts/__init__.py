@@ -12,9 +12,10 @@ from akeso.script.prescribed.parts.modes import Modes
 from akeso.script.prescribed.parts.optimizers import Optimizers
 from akeso.script.prescribed.parts.outputs import Outputs
 from akeso.script.prescribed.parts.outside import Outside
+from akeso.script.prescribed.parts.schedules import Schedules
 from akeso.script.prescribed.parts.updates import Updates
 
 #: What an :class:`~akeso.script.prescribed.operation.Operation` is made of.
 PARTS: tuple[type[Part], ...] = (
-    Modes, Inputs, Optimizers, Models, Outside, Outputs, Losses, Gradients, Updates, Loaders,
+    Modes, Inputs, Optimizers, Models, Outside, Outputs, Losses, Gradients, Updates, Schedules, Loaders,
 )  # fmt: skip
