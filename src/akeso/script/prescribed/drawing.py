@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from akeso.torch.surgery.anatomy import WEIGHTED, examine_model
-from akeso.torch.surgery.initialisation import _fitting
+from akeso.torch.surgery.initialisation import fitting_scheme
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -27,6 +27,6 @@ def how_drawn(
         follows = {id(use.module): anatomy.activation_after(use) for use in reversed(anatomy.weighted)}
     for name, module in model.named_modules():
         if isinstance(module, WEIGHTED):
-            used = _fitting(follows.get(id(module), "none")) if scheme == "auto" else scheme
+            used = fitting_scheme(follows.get(id(module), "none")) if scheme == "auto" else scheme
             schemes.setdefault(used, []).append(name)
     return {"kinds": sorted(kinds), "schemes": schemes}

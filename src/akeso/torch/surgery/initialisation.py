@@ -61,7 +61,7 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
             kind = follows.get(id(module), "none")
             _draw(
                 module.weight,
-                scheme if scheme != "auto" else _fitting(kind),
+                scheme if scheme != "auto" else fitting_scheme(kind),
                 tied=id(module.weight) in shared,
             )
             if module.bias is not None:
@@ -92,7 +92,7 @@ def redraw_held(tensors: Sequence[Tensor]) -> int:
     return sum(_bare(tensor, vectors, written_out=True) for tensor in tensors)
 
 
-def _fitting(kind: str) -> str:
+def fitting_scheme(kind: str) -> str:
     return "he" if kind in _RECTIFIERS else "lecun" if kind in ("SELU", "none") else "xavier"
 
 
