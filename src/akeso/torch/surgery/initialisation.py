@@ -93,6 +93,7 @@ def redraw_held(tensors: Sequence[Tensor]) -> int:
 
 
 def fitting_scheme(kind: str) -> str:
+    """The scheme by which weights are drawn before an activation of this kind."""
     return "he" if kind in _RECTIFIERS else "lecun" if kind in ("SELU", "none") else "xavier"
 
 
