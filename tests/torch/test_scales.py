@@ -94,7 +94,8 @@ def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(
     loss: nn.Module, columns: int
 ) -> None:
     torch.manual_seed(0)
-    y = torch.randn(512, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
+    y = torch.randn(32, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
+    y = y.repeat(16, 1)  # every batch says the same, whichever are looked at
     model = nn.Linear(4, columns)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with akeso.watch(model, optimizer, budget=1.0) as watch:  # every look that can be had
@@ -107,7 +108,8 @@ def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(
     if columns > 256:
         assert found != found  # of so many only some are seen, and those need not be like the rest
         return
-    assert found == pytest.approx(float(loss(y.median(0).values.expand_as(y), y)), rel=0.15)
+    constants = (y.median(0).values, y.mean(0))
+    assert found == pytest.approx(min(float(loss(one.expand_as(y), y)) for one in constants), rel=0.15)
 
 
 def test_an_answer_before_a_loss_of_signs_is_yes_above_zero() -> None:
