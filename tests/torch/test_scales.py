@@ -94,8 +94,8 @@ def test_a_constant_for_each_output_is_known_for_losses_of_the_distance(
     loss: nn.Module, columns: int
 ) -> None:
     torch.manual_seed(0)
-    y = torch.randn(32, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
-    y = y.repeat(16, 1)  # every batch says the same, whichever are looked at
+    y = torch.randn(16, columns) * torch.linspace(0.5, 2.0, columns) + 3.0 * torch.arange(columns)
+    y = y.repeat(32, 1)  # every batch says the same, whichever are looked at, and every half of one
     model = nn.Linear(4, columns)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with akeso.watch(model, optimizer, budget=1.0) as watch:  # every look that can be had
