@@ -157,3 +157,17 @@ def test_what_is_left_of_weights_is_read_late_in_the_run(sizes: list[float], kep
     for step, size in zip((0, 1, 28, 56, 112), sizes, strict=True):
         history.add(step, "weight_l2", weight.name, size)
     assert OverRegularised()._kept(history) == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(("reason", "severity"), [("no-grad", "info"), ("not-in-optimizer", "warning")])
+def test_a_last_layer_that_nobody_wants_is_a_remark_and_one_that_nobody_trains_is_not(
+    reason: str, severity: str
+) -> None:
+    history = Sketch(loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s).history()
+    last = max((layer for layer in history.layers if layer.parameters), key=lambda layer: layer.order)
+    fan_in = math.prod(last.parameters[0].shape[1:])
+    fresh = replace(last.parameters[0], init_std=1 / math.sqrt(3 * fan_in))
+    history.layers = [replace(one, parameters=(fresh,)) if one is last else one for one in history.layers]
+    history.events.append(Event(8, "detached", fresh.name, {"reason": reason}))
+    (found,) = (one for one in examine(history).diagnoses if one.problem == "parameters-not-trained")
+    assert found.severity == severity

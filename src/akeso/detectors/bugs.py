@@ -179,7 +179,8 @@ class ParametersNotTrained(Detector):
             if used and suffers:
                 severity = "error"
             elif reason in ("unregistered", "made-anew") or any(
-                _fresh(history, name) and not _at_the_end(history, name, names) for name in used
+                _fresh(history, name) and not (reason == "no-grad" and _at_the_end(history, name, names))
+                for name in used
             ):
                 severity = "warning"
             shown = used or names
