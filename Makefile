@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INSTALL := $(PIP) install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 STAMP := $(VENV)/.akeso-installed
+# Compiled once, on all cores: where Python is told to write no bytecode, every process would compile torch again,
+# and the tests start hundreds. Some packages hold files that are no Python of this version.
+COMPILE := $(BIN)/python -m compileall -qq -j 0
 TORCH := torch==2.13.0
 
 .PHONY: env demo test lint bench
@@ -24,12 +27,15 @@ $(STAMP): pyproject.toml constraints.txt
 	$(INSTALL) "$(TORCH)"
 	$(INSTALL) hatchling editables
 	$(INSTALL) --no-build-isolation -e ".[dev]"
+	$(COMPILE) $(VENV)/lib || true
 	touch $@
 
 bench: env
 	$(INSTALL) --no-build-isolation -e ".[dev,bench]"
+	$(COMPILE) $(VENV)/lib || true
 
 demo: env
+	@$(COMPILE) src
 	@echo '$$ akeso run --exit-zero examples/sick_circle.py'
 	@$(BIN)/akeso run --exit-zero examples/sick_circle.py
 	@echo
@@ -42,4 +48,5 @@ lint: env
 	$(BIN)/mypy
 
 test: lint
+	@$(COMPILE) src tests benchmarks
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
