@@ -5,28 +5,27 @@ from __future__ import annotations
 import atexit
 import copy
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from types import FrameType, TracebackType
 from typing import Any
 
 from akeso.errors import BadInput, Refused
-from akeso.replay import fingerprint, fingerprint_data, generators, run_folder, snapshot
+from akeso.replay import fingerprint, generators, run_folder, snapshot
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.journal import read as read_journal
 from akeso.replay.keys import extend, key
-from akeso.replay.loader import Batch, KeyedLoader, Loading
-from akeso.replay.loader_own import loading_of
+from akeso.replay.loader import Batch
 from akeso.replay.lock import FolderLock
 from akeso.replay.replaying import ReplayReport
 from akeso.replay.resume import orders
+from akeso.replay.run_data import RunData
+from akeso.replay.run_log import Repeats, RunLog
 from akeso.replay.run_position import Boundary, Positions
 from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
-from akeso.replay.sampler import KeyedOrder
 from akeso.replay.snapshot_background import BackgroundWriter
 from akeso.replay.state_tracked import TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
@@ -74,20 +73,16 @@ class Run:
         self._named = Path(folder).resolve()
         self.folder = self._orders.place(self._named)
         self._strict, self._every, self.seed, self._budget = strict, snapshot_every, seed, budget
-        self.notes: list[str] = []
+        self._log = RunLog()
         self._allow = allow or self._orders.allow
         self._leader = int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) == 1
         self._lock: FolderLock | None = None
-        self._journal: ReplayJournal | None = None
         self._report: ReplayReport | None = None
         self._closed = False
         self._whole = WholeState((Run, BatchStream, EpochStream))
         self._hooks: list[Any] = []
-        self._loaders: dict[str, tuple[int, KeyedLoader]] = {}
         self._looks = 0
         self._step_keys: dict[str, int] = {}
-        self._mismatch_said = False
-        self._inherited: tuple[str, ...] = ()
         self._said: set[str] = set()
         self._spent = 0.0
         self._since = perf_counter()
@@ -117,7 +112,7 @@ class Run:
         fingerprint.pin(self.seed, about["fingerprint"]["threads"]["intra-op"] if about else threads)
         program = run_folder.Program.current()
         script = Path(program.script) if program.script else None
-        now = {
+        now: dict[str, Any] = {
             "format": run_folder.FORMAT,
             "folder": str(self._named),
             "seed": self.seed,
@@ -134,7 +129,7 @@ class Run:
         at_most = self._orders.first - 1 if self._replaying else None
         info, passed = snapshot.newest_whole(self.folder, at_most) if existing else (None, ())
         for bad in passed:
-            self._say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
+            self._log.say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
         # Read once; let go of when the program has come to where the snapshot was taken.
         self._loaded = whole = snapshot.load(info) if info else None
         self.steps = info.step if info else 0
@@ -143,39 +138,38 @@ class Run:
         if whole is not None:
             # What the program does with them before it gets there must not reach what is restored.
             self._whole.plain._values.update(copy.deepcopy(whole["plain"]))
+        self._data = RunData(self.seed, self._about["data"], self._differ, self._log.say, self._save)
         self._start_recording(existing, writing)
 
     def _start_recording(self, existing: bool, writing: bool) -> None:
         expected = {}
         if writing:
-            self._journal = ReplayJournal(self.folder)
-            expected = self._journal.found.undisputed()
-            self._inherited = tuple(
-                _differs(line["step"], line["in"])
-                for line in self._journal.found.all("mismatch")
-                if line["step"] <= self.steps
-            )
-            self._journal.append(
+            self._log.journal = ReplayJournal(self.folder)
+            expected = self._log.journal.found.undisputed()
+            self._log.write(
                 "resume" if existing else "begin",
                 {"from": self.steps, "seed": self.seed, "hash seed": fingerprint.hash_seed()},
             )
         elif existing and self._replaying:
             expected = read_journal(self.folder).steps()
         self._recorder = Recorder(
-            self._journal,
+            self._log.journal,
             {step: record for step, record in expected.items() if step > self.steps},
             self._budget,
         )
+        self._repeats = Repeats(self._recorder, self._log, self.steps)
         if self._replaying and existing:
             self._report = ReplayReport(self._orders, self.steps, self._recorder)
         elif existing and self._leader:
-            self._say(f"going on with {self.folder} after step {self.steps}")
+            self._log.say(f"going on with {self.folder} after step {self.steps}")
             if self.folder != self._named:
-                self._say(f"the program names {self._named}; what it writes there itself goes there still")
-            if self._inherited:
-                self._say(
+                self._log.say(
+                    f"the program names {self._named}; what it writes there itself goes there still"
+                )
+            if self._repeats.inherited:
+                self._log.say(
                     "it stands on steps that a process before had run again with another result: "
-                    f"{self._inherited[0]}"
+                    f"{self._repeats.inherited[0]}"
                 )
 
     def _check(self, about: dict[str, Any], now: dict[str, Any]) -> None:
@@ -187,9 +181,18 @@ class Run:
         if found and not self._allow:
             run_folder.refuse(self.folder, found)
         for line in found:
-            self._say(f"allowed: {line}")
+            self._log.say(f"allowed: {line}")
+
+    def _save(self) -> None:
+        if self._log.journal is not None:
+            run_folder.write(self.folder, self._about)
 
     # What a loop uses
+
+    @property
+    def notes(self) -> list[str]:
+        """What the run has said so far."""
+        return self._log.notes
 
     @property
     def state(self) -> PlainState:
@@ -217,8 +220,7 @@ class Run:
 
         Those that processes before this one found are among them, as far as this one stands on their steps.
         """
-        now = (_differs(then.step, names) for then, _, names in self._recorder.mismatches)
-        return (*self._inherited, *now)
+        return self._repeats.mismatches
 
     def track(self, **objects: Any) -> None:
         """Name the objects that carry the state of the run.
@@ -263,7 +265,10 @@ class Run:
             "drop_last": drop_last,
             "pin_memory": pin_memory,
         }
-        loader = self._loader(name, data, workers, options)
+        if not self._data.holds(name, data):
+            # A child of fork must not inherit a thread in the middle of writing.
+            self._writer.wait()
+        loader = self._data.loader(name, data, workers, options)
         self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, epochs)
         whole = epochs > 1
@@ -278,14 +283,11 @@ class Run:
 
     def iterations(self, count: int, name: str = "train") -> BatchStream:
         """Return the numbers of the iterations still to come, for loops that make their own data."""
-        if name not in self._loaders:
-            loading = Loading(range(count), batched=False)
-            order = KeyedOrder(count, 1, seed=self.seed, shuffle=False)
-            self._loaders[name] = (-count, KeyedLoader(loading, order, self.seed))
+        loader = self._data.counter(name, count)
         self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, 1)
         self._last_start = batch
-        return BatchStream(self, name, self._loaders[name][1], (epoch, batch), stop, True)
+        return BatchStream(self, name, loader, (epoch, batch), stop, True)
 
     def step(self, loss: Any = None) -> None:
         """Say that one step of training is done; a number, a tensor, or several by name."""
@@ -300,22 +302,13 @@ class Run:
             self.steps, self._epoch, self._batch, self._samples, loss, self._whole.tracked.values()
         )
         self._samples = []
-        if self._recorder.mismatches:
-            self._say_mismatch()
+        self._repeats.tell()
         self._recorder.begin(self.steps + 1)
         self._spent += perf_counter() - start
         if self._report is not None and self.steps >= self._orders.last:
             self._recorder.flush()
             self._report.write()
             raise SystemExit(0)
-
-    def _say_mismatch(self) -> None:
-        """Say the first step that came out differently, once; all of them are in the journal."""
-        if not self._mismatch_said:
-            self._mismatch_said = True
-            then, _, names = self._recorder.mismatches[0]
-            line = _differs(then.step, names)
-            self._say(f"what was run again differs from what the process before had written: {line}")
 
     def snapshot(self) -> None:
         """Ask for a snapshot at the end of this iteration."""
@@ -335,19 +328,19 @@ class Run:
                 self._restore(frame)
             self._spent += perf_counter() - start
             return
-        self._poll()
+        self._log.snapshots(self._writer.finished())
         if self._looks < 2 and self.steps and not self._replaying:
             self._looks += 1
             self._classify(self._whole.holes(frame, last != "no"))
         since = self.steps - self._steps_at_snapshot
-        if self._journal is not None and (since >= self._every or (last == "run" and since)):
+        if self._log.journal is not None and (since >= self._every or (last == "run" and since)):
             if last == "run":
                 self._writer.wait()
             if not self._writer.busy:
                 self._take_snapshot(at, frame, last)
-        if last == "run" and self._journal is not None:
+        if last == "run" and self._log.journal is not None:
             self._recorder.flush()
-            self._journal.append("end", {"step": self.steps})
+            self._log.write("end", {"step": self.steps})
         self._spent += perf_counter() - start
 
     def _take_snapshot(self, at: Boundary, frame: FrameType, last: str) -> None:
@@ -371,7 +364,7 @@ class Run:
         lost = self._whole.restore(self._loaded, frame)
         self._pending = self._loaded = None
         for name in lost:
-            self._say(f"{name} was held in the snapshot and is not there any more")
+            self._log.say(f"{name} was held in the snapshot and is not there any more")
 
     def _enter(self, loop: str, batch: Batch) -> None:
         start = perf_counter()
@@ -394,59 +387,7 @@ class Run:
         if self._strict:
             raise Refused(f"{text}\nOr make the run with strict=False, and have this said instead.")
         self._said |= {hole.name for hole in fresh}
-        self._say(text)
-
-    def _poll(self) -> None:
-        for step, size, seconds, trouble in self._writer.finished():
-            if trouble is not None:
-                self._say(
-                    f"the snapshot of step {step} could not be written: {trouble}; the ones before it stay"
-                )
-            elif self._journal is not None:
-                self._journal.append("snapshot", {"step": step, "bytes": size, "seconds": round(seconds, 4)})
-        if self._journal is not None and self._journal.trouble is not None:
-            trouble, self._journal = self._journal.trouble, None
-            self._say(trouble)
-
-    def _loader(self, name: str, data: Any, workers: int | None, options: dict[str, Any]) -> KeyedLoader:
-        known = self._loaders.get(name)
-        if known is not None and known[0] == id(data):
-            return known[1]
-        seed = key(self.seed, "data", name)
-        loading, order = loading_of(data, seed, workers, **options)
-        self._data(name, loading.dataset, loading.transform, loading.collate)
-        # A child of fork must not inherit a thread in the middle of writing.
-        self._writer.wait()
-        loader = KeyedLoader(loading, order, seed)
-        self._loaders[name] = (id(data), loader)
-        return loader
-
-    def _data(self, name: str, dataset: Any, *code: Any) -> None:
-        now = fingerprint_data.manifest(dataset, *code)
-        then = self._about["data"].get(name)
-        if then is not None:
-            first = name not in self._loaders
-            # What the code names may be changed by the program itself later on.
-            self._differ(fingerprint_data.compare(then, now if first else {**now, "named": {}}))
-            doubt = fingerprint_data.unsure(then) if first else None
-            if doubt is not None:
-                self._say(doubt)
-            return
-        now["files"]["marks"] = fingerprint_data.file_marks(now)
-        if not fingerprint_data.checkable(now):
-            self._say(
-                f"the data of this {type(dataset).__name__} cannot be checked: it holds and names no arrays "
-                "and no files; should they change, a resumed run will not notice"
-            )
-        self._about["data"][name] = now
-        if self._journal is not None:
-            run_folder.write(self.folder, self._about)
-
-    def _say(self, text: str) -> None:
-        self.notes.append(text)
-        print(f"akeso: {text}", file=sys.stderr)
-        if self._journal is not None:
-            self._journal.append("note", {"text": text})
+        self._log.say(text)
 
     # The end
 
@@ -457,31 +398,17 @@ class Run:
         self._closed = True
         atexit.unregister(self.close)
         self._recorder.flush()
-        if self._recorder.mismatches:
-            self._say_mismatch()
+        self._repeats.tell()
         self._writer.wait()
-        self._poll()
+        self._log.snapshots(self._writer.finished())
         for hook in self._hooks:
             hook.remove()
         if self._report is not None:
             self._report.write()
-        if self._journal is not None:
-            self._drift()
-            self._journal.close()
-            self._journal = None
+        if self._allow and self._log.journal is not None:
+            self._repeats.tell_drift()
+        self._log.close()
         self._release()
-
-    def _drift(self) -> None:
-        compared = len(self._recorder.compared)
-        if self._allow and compared:
-            self._say(
-                f"of {compared} steps run again, {len(self._recorder.mismatches)} differ; "
-                f"{self._report_drift()}"
-            )
-
-    def _report_drift(self) -> str:
-        worst = self._recorder.largest_drift()
-        return f"the loss by up to {worst:.3g} of its value"
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -495,7 +422,3 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _differs(step: int, names: Iterable[str]) -> str:
-    return f"step {step}: {', '.join(names)} differ"

@@ -1,0 +1,88 @@
+"""What a run says and writes down: on standard error, in its notes, and in its journal where it keeps one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from akeso.replay.journal import ReplayJournal
+from akeso.replay.run_recording import Recorder
+
+
+class RunLog:
+    """The voice of a run. Whatever it says is in its journal too, once there is one and as long as there is."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.journal: ReplayJournal | None = None
+
+    def say(self, text: str) -> None:
+        """Tell the user."""
+        self.notes.append(text)
+        print(f"akeso: {text}", file=sys.stderr)
+        self.write("note", {"text": text})
+
+    def write(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write a line into the journal, if there is one."""
+        if self.journal is not None:
+            self.journal.append(kind, fields)
+
+    def snapshots(self, finished: Iterable[tuple[int, int, float, str | None]]) -> None:
+        """Note the snapshots that were written in the background, and say what could not be."""
+        for step, size, seconds, trouble in finished:
+            if trouble is not None:
+                self.say(
+                    f"the snapshot of step {step} could not be written: {trouble}; the ones before it stay"
+                )
+            else:
+                self.write("snapshot", {"step": step, "bytes": size, "seconds": round(seconds, 4)})
+        if self.journal is not None and self.journal.trouble is not None:
+            trouble, self.journal = self.journal.trouble, None
+            self.say(trouble)
+
+    def close(self) -> None:
+        """Finish the journal."""
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+
+class Repeats:
+    """The steps that were run again: which of them differ from what a process before had written."""
+
+    def __init__(self, recorder: Recorder, log: RunLog, steps: int) -> None:
+        self._recorder, self._log = recorder, log
+        self._said = False
+        found = log.journal.found.all("mismatch") if log.journal is not None else ()
+        #: What processes before this one found, as far as this one stands on their steps.
+        self.inherited = tuple(_differs(line["step"], line["in"]) for line in found if line["step"] <= steps)
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """All that differ, one sentence each."""
+        now = (_differs(then.step, names) for then, _, names in self._recorder.mismatches)
+        return (*self.inherited, *now)
+
+    def tell(self) -> None:
+        """Say the first step that came out differently, once; all of them are in the journal."""
+        if self._recorder.mismatches and not self._said:
+            self._said = True
+            then, _, names = self._recorder.mismatches[0]
+            self._log.say(
+                "what was run again differs from what the process before had written: "
+                f"{_differs(then.step, names)}"
+            )
+
+    def tell_drift(self) -> None:
+        """Say how far the steps that were run again have come from those of before."""
+        compared = len(self._recorder.compared)
+        if compared:
+            self._log.say(
+                f"of {compared} steps run again, {len(self._recorder.mismatches)} differ; "
+                f"the loss by up to {self._recorder.largest_drift():.3g} of its value"
+            )
+
+
+def _differs(step: int, names: Iterable[str]) -> str:
+    return f"step {step}: {', '.join(names)} differ"
