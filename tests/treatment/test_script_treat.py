@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from tests.script.commands import akeso_at_once, environment
 
@@ -73,6 +75,32 @@ def test_a_sick_script_is_cured_and_the_change_shown(tmp_path):
     assert "--- a/train.py" in done.stderr.decode()
     assert os.path.isfile(document["weights"])
     assert (tmp_path / "train.py").read_text() == SICK
+
+
+@pytest.mark.parametrize(
+    "built",
+    ["own class", "nn.Sequential"],
+)
+def test_weights_that_are_handed_back_fit_the_script_once_it_is_changed(tmp_path, built):
+    source = SICK.replace("for _ in range(8)", "for _ in range(5)")
+    if built == "nn.Sequential":
+        made = "layers = [nn.Linear(2, 8), nn.Sigmoid()]\n"
+        made += "for _ in range(5):\n    layers += [nn.Linear(8, 8), nn.Sigmoid()]\n"
+        source = source.replace("model = Net()", f"{made}model = nn.Sequential(*layers, nn.Linear(8, 2))")
+    ending = (
+        "model.eval()\nwith torch.no_grad():\n    print('answer', float(model(x[300:]).double().sum()))\n"
+    )
+    only = ("--only", "insert-normalisation", "--only", "reinitialise", "--budget", "1.2")
+    done, document = treat(tmp_path, *only, source=source + ending)
+    assert done.returncode == 0, done.stderr
+    assert "insert-normalisation" in {edit["remedy"] for edit in document["prescription"]}
+    output = Path(document["weights"]).with_name("output.log").read_text()
+    subprocess.run(["patch", "-p1"], input=document["diff"].encode(), cwd=tmp_path, check=True)
+    names = runpy.run_path(str(tmp_path / "train.py"))
+    model = names["model"]
+    model.load_state_dict(load_file(document["weights"]))
+    answer = float(model.eval()(names["x"][300:]).detach().double().sum())
+    assert answer == pytest.approx(float(output.split("answer")[-1]), abs=1e-4)
 
 
 def test_a_healthy_script_is_left_alone_after_one_run(tmp_path):

@@ -30,6 +30,9 @@ class Draft:
             self._starts.append(self._starts[-1] + len(line))
         self._changes: dict[tuple[int, int], str] = {}
         self._new: dict[int, list[str]] = {}  # before this line
+        self.names: dict[
+            str, str
+        ] = {}  # parts of the model that are called otherwise here than where they were tried
         self.parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     # finding ----------------------------------------------------------------------------------------------
@@ -79,6 +82,28 @@ class Draft:
         """Put other text between two byte offsets."""
         self._changes[first, last] = text
 
+    def now(self, node: ast.AST) -> str:
+        """What stands in the place of a node by now."""
+        return self._changes.get(self._span(node), self.text(node))
+
+    def put_around(self, first: ast.AST, last: ast.AST, before: str, after: str) -> None:
+        """Put text before one node and behind another, outside of what was put there already."""
+        begin, end = self._span(first)[0], self._span(last)[1]
+        self._changes[begin, begin] = before + self._changes.get((begin, begin), "")
+        self._changes[end, end] = self._changes.get((end, end), "") + after
+
+    def strip(self, outer: ast.AST, inner: ast.AST) -> None:
+        """Take away what a node has around another one inside of it."""
+        (first, last), (begin, end) = self._span(outer), self._span(inner)
+        self.replace_between(first, begin, "")
+        self.replace_between(end, last, "")
+
+    def wrap(self, node: ast.AST, before: str, after: str) -> None:
+        """Put text on both sides of a node, whatever becomes of the node itself; what is put there later is inside."""
+        first, last = self._span(node)
+        self._changes[first, first] = self._changes.get((first, first), "") + before
+        self._changes[last, last] = after + self._changes.get((last, last), "")
+
     def drop_lines(self, statement: ast.stmt) -> None:
         """Take a statement out with the lines it stands on, comments behind it as well."""
         first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
@@ -94,7 +119,9 @@ class Draft:
         """Add lines after a statement, at its depth."""
         margin = " " * statement.col_offset
         new = self._new.setdefault((statement.end_lineno or statement.lineno) + 1, [])
-        new[:0] = [margin + line for line in lines if margin + line not in new]
+        text = [(margin + line).rstrip() for line in lines]
+        if not any(new[start : start + len(text)] == text for start in range(len(new))):
+            new[:0] = text
 
     def set_argument(self, call: ast.Call, name: str, value: str, position: int | None = None) -> None:
         """Give a call's argument another value; one that is not there is added."""
@@ -111,6 +138,18 @@ class Draft:
         if inside.endswith(b","):
             separator = " "
         self.replace_between(end, end, f"{separator}{name}={value}")
+
+    def keep_first(self, call: ast.Call, others: str = "") -> None:
+        """Put other text in the place of all arguments of a call but the first."""
+        last = self._span(call.args[0])[1]
+        end = self._span(call)[1] - 1
+        if self._bytes[last:end].decode().strip(" ,") or others:
+            self.replace_between(last, end, others)
+
+    def make_argument(self, node: ast.AST, call: ast.Call, function: str, others: str = "") -> None:
+        """Give a function the node whose method a call was, which other changes may still reach."""
+        self.wrap(node, f"{function}(", "")
+        self.replace_between(self._span(node)[1], self._span(call)[1], f"{others})")
 
     def drop_argument(self, call: ast.Call, name: str) -> None:
         """Take a keyword argument out of a call."""
@@ -140,11 +179,10 @@ class Draft:
             edits.append((start, start, block))
         # From the end on; what lies inside a replaced part goes with it.
         edits.sort(key=lambda edit: (edit[0], edit[1]), reverse=True)
-        limit = len(text) + 1
+        spans = [(first, last) for first, last, _ in edits if first < last]
         for first, last, value in edits:
-            if last <= limit:
+            if not any(_inside((first, last), span) for span in spans):
                 text = text[:first] + value + text[last:]
-                limit = first if last > first else limit
         return text.decode()
 
     def diff(self) -> str:
@@ -162,3 +200,9 @@ class Draft:
             self._starts[node.lineno - 1] + node.col_offset,
             self._starts[node.end_lineno - 1] + node.end_col_offset,
         )
+
+
+def _inside(part: tuple[int, int], span: tuple[int, int]) -> bool:
+    """Whether a part lies in a span, apart from what is put right before or behind it."""
+    (first, last), (begin, end) = part, span
+    return (begin < first < end) if first == last else (begin <= first and last <= end and part != span)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,8 @@ from akeso.remedies.edit import Edit, Prescription
 from akeso.script import rewrite_data as data
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_model as model
+from akeso.script import rewrite_norms as norms
+from akeso.script import rewrite_shortcuts as shortcuts
 from akeso.script import rewrite_weights as weights
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
@@ -23,10 +25,14 @@ from akeso.script.rewrite_settings import rate_in_settings
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to change: a unified diff, and in words what the diff does not show."""
+    """What to change: a unified diff, and in words what the diff does not show.
+
+    ``names`` are parts of the model by what they were called when the cure was tried, with what the change calls them.
+    """
 
     diff: str
     words: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Changes the draft and answers with nothing, or with words where the place was not found.
@@ -34,10 +40,10 @@ Rule = Callable[[Draft, Edit, Clues, Prescription], str | None]
 
 RULES: Final[Mapping[str, Rule]] = {
     "substitute-activation": model.substitute_activation,
-    "insert-normalisation": model.insert_normalisation,
+    "insert-normalisation": norms.insert_normalisation,
     "reinitialise": weights.reinitialise,
     "set-dropout": model.set_dropout,
-    "add-residual": model.add_residual,
+    "add-residual": shortcuts.add_residual,
     "embed-inputs": model.embed_inputs,
     "set-output-bias": model.set_output_bias,
     "scale-inputs": data.scale_inputs,
@@ -69,7 +75,11 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 #: Edits of what may be made in several files; the others are done where their place is found first.
-_EVERYWHERE: Final = frozenset({"insert-normalisation", "set-dropout", "mean-reduction", "loosen-clipping"})
+_EVERYWHERE: Final = frozenset(
+    {"insert-normalisation", "add-residual", "set-dropout", "mean-reduction", "loosen-clipping"}
+)
+#: Edits whose words are about one file alone, whatever was done in others.
+_PIECEMEAL: Final = frozenset({"insert-normalisation", "add-residual"})
 
 
 def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
@@ -93,7 +103,8 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
             compile(draft.revised(), draft.path, "exec")
     except SyntaxError:
         return Change("", tuple(edit.describe() for edit in prescription))
-    return Change("".join(draft.diff() for draft in changed) + settings, tuple(words))
+    names = {old: new for _, draft in drafts for old, new in draft.names.items()}
+    return Change("".join(draft.diff() for draft in changed) + settings, tuple(words), names)
 
 
 def _in_settings(edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues) -> str | None:
@@ -131,7 +142,7 @@ def _made(
     for file, draft in drafts:
         before = draft.revised()
         said = rule(draft, edit, clues.of(file), prescription)
-        if draft.revised() == before:
+        if draft.revised() == before and edit.remedy not in _PIECEMEAL:
             instead += [said] if said else []
             done = done or not said
             continue

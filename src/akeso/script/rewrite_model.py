@@ -16,14 +16,6 @@ _FUNCTION = {
     "Softmax": "softmax", "LogSoftmax": "log_softmax",
 }  # fmt: skip
 _OVER_CLASSES = frozenset({"Softmax", "LogSoftmax"})
-_MODES = (
-    "; call model.eval() before each evaluation and model.train() after it: batch normalisation needs to know"
-)
-_NORMS = {
-    ("batch", "Linear"): "BatchNorm1d", ("batch", "Conv1d"): "BatchNorm1d", ("batch", "Conv2d"): "BatchNorm2d",
-    ("batch", "Conv3d"): "BatchNorm3d", ("layer", "Linear"): "LayerNorm",
-}  # fmt: skip
-
 
 #: Losses of scores, and those of probabilities that are the same otherwise.
 _OF_PROBABILITIES = {
@@ -126,37 +118,13 @@ def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
         return True
     if new not in _FUNCTION:
         return False
-    given = ", ".join(filter(None, (draft.text(entering), axis)))
-    draft.replace(call, f"{draft.alias('torch.nn.functional')}.{_FUNCTION[new]}({given})")
-    return True
-
-
-def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """A norm between a layer and its activation, where both stand beside each other in a container."""
-    kind = str(edit.values.get("kind", "batch"))
-    missed = 0
-    for site in clues.sites:
-        if site["role"] != "hidden":
-            continue
-        calls = list(draft.calls({site["activation"]}, int(site["place"]["line"])))
-        missed += not any(_norm_before(draft, call, kind) for call in calls)
-    modes = _MODES if clues.facts.get("modes_set") else ""
-    if missed or not clues.sites:
-        return f"put {kind} normalisation (torch.nn) between each hidden layer and its activation{modes}"
-    return modes.lstrip("; ") or None
-
-
-def _norm_before(draft: Draft, call: ast.Call, kind: str) -> bool:
-    parent = draft.parents.get(call)
-    row: list[Any] = getattr(parent, "elts", None) or getattr(parent, "args", None) or []
-    if call not in row or row.index(call) == 0:
-        return False
-    layer = row[row.index(call) - 1]
-    norm = _NORMS.get((kind, name_of(layer)))
-    width = layer.args[1] if isinstance(layer, ast.Call) and len(layer.args) > 1 else None
-    if norm is None or width is None:
-        return False
-    draft.replace(layer, f"{draft.text(layer)}, {draft.alias('torch.nn')}.{norm}({draft.text(width)})")
+    function = f"{draft.alias('torch.nn.functional')}.{_FUNCTION[new]}"
+    others = f", {axis}" if axis else ""
+    if as_method:
+        draft.make_argument(entering, call, function, others)
+    else:
+        draft.replace(call.func, function)
+        draft.keep_first(call, others)
     return True
 
 
@@ -180,14 +148,6 @@ def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str 
     for call in calls:
         draft.set_argument(call, "p", f"{float(edit.values['to']):g}", 0)
     return None if calls else f"drop out {float(edit.values['to']):g} at most"
-
-
-def add_residual(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words: a forward pass of the user's own has to be changed."""
-    return (
-        "add residual connections: let every layer of equal width add to its input, "
-        "x = x + activation(layer(x)) / n with n layers in the stack"
-    )
 
 
 def embed_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
+from akeso.script.renaming import renamed
 from akeso.script.rewrite_model import trained
 
 _LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
@@ -16,6 +17,7 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
     """New weights for every layer, drawn before the optimizer is made."""
     nn = draft.alias("torch.nn")
     scheme, others = _schemes(edit, clues, prescription)
+    others = {other: [renamed(name, draft.names) for name in names] for other, names in others.items()}
     kinds = set((clues.facts.get("drawn") or {}).get("kinds") or (*_LAYERS, *_tables(draft)))
     found = trained(draft, clues)
     lines = _drawing(nn, scheme, others, kinds)
@@ -35,9 +37,7 @@ def _schemes(edit: Edit, clues: Clues, prescription: Prescription) -> tuple[str,
     known = dict((clues.facts.get("drawn") or {}).get("schemes") or {})
     if known:
         most = max(known, key=lambda scheme: len(known[scheme]))
-        # Norms and shortcuts that are put in give layers other names.
-        renamed = prescription.of("insert-normalisation") or prescription.of("add-residual")
-        return most, {} if renamed else {scheme: known[scheme] for scheme in known if scheme != most}
+        return most, {scheme: known[scheme] for scheme in known if scheme != most}
     scheme = str(edit.values.get("scheme", "auto"))
     news = [
         str(other.values["to"])

@@ -20,6 +20,7 @@ from akeso.script.folder import run_folder, world_size
 from akeso.script.metrics import ChosenMetric
 from akeso.script.prescribed.order import Answer
 from akeso.script.program import Program as Script
+from akeso.script.renaming import rename_weights
 from akeso.script.rewrite import Change, rewrite
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.script_metric import is_held_out
@@ -172,6 +173,7 @@ def _treat(
         unmatched = f"--metric {metric!r} matched nothing in what was printed: judged by {outcome.metric or 'nothing'}"
         outcome = replace(outcome, notes=(*outcome.notes, unmatched))
     change = _change(script, program, outcome)
+    _named_alike(outcome, change)
     teller.outcome(outcome, change, run, None if is_held_out(outcome.metric) else outcome.metric)
     if json_file is not None:
         _write(json_file, _document(outcome, change, _figures(program, outcome), run))
@@ -225,6 +227,14 @@ def _change(script: Script, program: ScriptProgram, outcome: Outcome) -> Change:
     }
     clues = Clues(places, first.sites if first else [], _figures(program, outcome))
     return rewrite(path, program.resolved(outcome.prescription), clues)
+
+
+def _named_alike(outcome: Outcome, change: Change) -> None:
+    """Give the weights that are handed back the names that they have in the script once it is changed."""
+    folder = Path(outcome.weights).parent if outcome.weights else None
+    for file in sorted(folder.glob("*.*")) if folder is not None and change.names else ():
+        if file.stem in ("last", "best") and file.suffix in (".safetensors", ".pt"):
+            rename_weights(file, change.names)
 
 
 def _answer(program: ScriptProgram, outcome: Outcome) -> Answer | None:

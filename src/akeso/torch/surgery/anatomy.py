@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -55,6 +55,7 @@ class Use:
     output_shape: tuple[int, ...]
     input_id: int = 0
     output: Tensor | None = None  # of a last layer alone
+    place: Any = None  # where it is called, as whoever looks tells places
 
 
 @dataclass(slots=True)
@@ -78,6 +79,7 @@ class Site:
     normalised: bool = False  # its input comes from a norm
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    place: Any = None  # where it is called, as whoever looks tells places
 
 
 @dataclass(slots=True)
@@ -125,8 +127,9 @@ class Anatomy:
 class _Seer(TorchFunctionMode):
     """Notes activation calls together with the module in which they happen."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, locate: Callable[[], Any]) -> None:
         super().__init__()
+        self.locate = locate
         self.names = {id(module): name for name, module in model.named_modules()}
         self.frames: list[list[Any]] = []  # [owner name, activation calls so far, activation module or ""]
         self.uses: list[Use] = []
@@ -205,6 +208,7 @@ class _Seer(TorchFunctionMode):
             return
         name = self.names.get(id(module), "")
         use = Use(name, module, self._next(), tuple(value.shape), tuple(result.shape))
+        use.place = self.locate()
         self.uses.append(use)
         self.layer_inputs.append((use, value))
         self.layer_outputs.append((use, result))
@@ -231,7 +235,7 @@ class _Seer(TorchFunctionMode):
         taken = sum(1 for site in self.sites if site.name.split("#")[0] == name)
         site = Site(
             name if not taken else f"{name}#{taken + 1}", kind, owner, index, self._next(), shape, module,
-            "hidden", after, direct, normalised, dtype, device,
+            "hidden", after, direct, normalised, dtype, device, self.locate(),
         )  # fmt: skip
         self.sites.append(site)
         return site
@@ -246,10 +250,17 @@ class _Seer(TorchFunctionMode):
 
 
 def examine_model(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    locate: Callable[[], Any] = lambda: None,
 ) -> Anatomy:
-    """Look at one forward pass of a model, which leaves no trace in weights, buffers, modes or randomness."""
-    seer = _Seer(model)
+    """Look at one forward pass of a model, which leaves no trace in weights, buffers, modes or randomness.
+
+    ``locate`` is called at every layer and activation and says where that is.
+    """
+    seer = _Seer(model, locate)
     handles = []
     for module in model.modules():
         # Prepended and appended so that materialised activations are seen inside their owner's frame.

@@ -12,6 +12,7 @@ from akeso.remedies.edit import Edit
 from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.drawing import how_drawn
 from akeso.script.prescribed.functions import PROBABILITIES
+from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.part import Part
 from akeso.torch.surgery.initialisation import redraw_held
 from akeso.torch.surgery.operation import operate
@@ -73,8 +74,13 @@ class Models(Part):
             args, kwargs = case.example
             known = {id(parameter) for parameter in model.parameters()}
             modules = {id(module) for module in model.modules()}
+            placed = any(edit.remedy in ("insert-normalisation", "add-residual") for edit in edits)
+            before = Before(model, args, kwargs) if placed else None
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
+            if before is not None:
+                self._note("norms", before.norms_in(model))
+                self._note("shortcuts", before.shortcuts_in(model))
             for edit in edits:
                 if edit in refused:
                     self.ledger.object_to(edit, refused[edit])
@@ -91,6 +97,11 @@ class Models(Part):
             if not any(isinstance(m, modal) for m in model.modules() if id(m) in modules):
                 case.norms = [m for m in model.modules() if isinstance(m, batch) and id(m) not in modules]
         self._enrol(model)
+
+    def _note(self, kind: str, parts: list[dict[str, Any]]) -> None:
+        """Remember parts that were put into a model; copies of it have the same."""
+        known = self.ledger.facts.setdefault(kind, [])
+        known += [part for part in parts if part not in known]
 
     def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
         """Batch norms that are ours make modes matter: a script that had no need to switch them is helped."""

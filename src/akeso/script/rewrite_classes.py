@@ -1,0 +1,142 @@
+"""What a change to a model has to find in the classes of a script."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from akeso.script.draft import Draft
+
+
+def assignment(init: ast.FunctionDef, attribute: str) -> ast.stmt | None:
+    """The statement of a constructor in which an attribute is first set."""
+    for statement in init.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store):
+                return statement
+    return None
+
+
+def assigned(statement: ast.stmt | None, attribute: str) -> ast.AST | None:
+    """What is assigned to an attribute in a statement, one of several as well."""
+    if not isinstance(statement, ast.Assign):
+        return None
+    for target in statement.targets:
+        if getattr(target, "attr", None) == attribute:
+            return statement.value
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            for one, value in zip(target.elts, statement.value.elts, strict=False):
+                if getattr(one, "attr", None) == attribute:
+                    return value
+    return None
+
+
+def entering(draft: Draft, call: ast.Call, *, of_module: bool) -> ast.expr | None:
+    """What an activation is called on: its argument, or the tensor whose method it is."""
+    modules = {draft.alias("torch"), draft.alias("torch.nn.functional"), "torch", "F", "nn.functional"}
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if owner is not None and not of_module and draft.text(owner) not in modules:
+        return owner
+    return call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
+
+
+def method(draft: Draft, node: ast.AST) -> ast.FunctionDef | None:
+    """The function in which a node stands."""
+    current: ast.AST | None = node
+    while current is not None and not isinstance(current, ast.FunctionDef):
+        current = draft.parents.get(current)
+    return current
+
+
+def constructor(draft: Draft, node: ast.AST) -> ast.FunctionDef | None:
+    """The constructor of the class in whose method a node stands."""
+    function = method(draft, node)
+    holder = draft.parents.get(function) if function is not None else None
+    for part in holder.body if isinstance(holder, ast.ClassDef) else ():
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__" and part.args.args:
+            return part
+    return None
+
+
+def own_name(draft: Draft, node: ast.AST) -> str:
+    """What the object is called in the method in which a node stands."""
+    function = method(draft, node)
+    return function.args.args[0].arg if function is not None and function.args.args else "self"
+
+
+def free_name(draft: Draft, init: ast.FunctionDef, wanted: str) -> str:
+    """A name for an attribute that the class has no other use for."""
+    holder = draft.parents[init]
+    taken = {node.attr for node in ast.walk(holder) if isinstance(node, ast.Attribute)}
+    taken |= {name.rpartition(".")[2] for name in draft.names.values()}
+    while wanted in taken:
+        wanted += "_2"
+    return wanted
+
+
+def gone_through(draft: Draft, loop: ast.For) -> str:
+    """The attribute of the object whose parts a loop goes through one by one; empty where it does anything else."""
+    held = loop.iter.value if isinstance(loop.iter, ast.Subscript) else loop.iter
+    names = {node.id for node in ast.walk(loop.iter) if isinstance(node, ast.Name)}
+    own = isinstance(loop.target, ast.Name) and names == {own_name(draft, loop)}
+    return held.attr if own and isinstance(held, ast.Attribute) and isinstance(held.value, ast.Name) else ""
+
+
+def loop_around(draft: Draft, node: ast.AST) -> ast.For | None:
+    """The innermost loop of the same function in which a node stands."""
+    current: ast.AST | None = draft.parents.get(node)
+    while current is not None and not isinstance(current, ast.For | ast.FunctionDef):
+        current = draft.parents.get(current)
+    return current if isinstance(current, ast.For) else None
+
+
+def beside(draft: Draft, loop: ast.For, name: str, parts: str) -> None:
+    """Let a loop go through other parts as well, each called ``name`` beside what it goes through already."""
+    target, through = draft.now(loop.target), draft.now(loop.iter)
+    already = through != draft.text(loop.iter)
+    draft.replace(loop.target, f"{target}, {name}")
+    draft.replace(loop.iter, f"{through[:-1]}, {parts})" if already else f"zip({through}, {parts})")
+
+
+def by_owner(parts: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Parts in groups: those that one object has."""
+    owners: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        owners.setdefault(part["owner"], []).append(part)
+    return list(owners.values())
+
+
+def by_line(parts: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Parts in groups: those that one line of the script makes or calls for."""
+    lines: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for part in parts:
+        lines.setdefault((part["how"], int(part["place"]["line"])), []).append(part)
+    return list(lines.values())
+
+
+def called_in(draft: Draft, parts: Sequence[Mapping[str, Any]]) -> list[ast.Call]:
+    """The calls in the line that parts belong to, in the order in which they are made."""
+    names = {part["called"] for part in parts}
+    found = draft.calls(names | {f"{name}_" for name in names}, int(parts[0]["place"]["line"]))
+    return sorted(found, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
+
+
+def layer_of(part: Mapping[str, Any]) -> str:
+    """What the object that has a part calls the layer that this goes with."""
+    return str(part["layer"]).removeprefix(part["owner"]).lstrip(".")
+
+
+def made_by(draft: Draft, parts: Sequence[Mapping[str, Any]]) -> list[ast.Call]:
+    """The calls that make the activations that parts go with: one each, or one for all of them in a loop."""
+    calls, made = called_in(draft, parts), parts[0]["made_there"]
+    if len(parts) == made:
+        return calls
+    return [calls[part["number_there"]] for part in parts] if len(calls) == made else []
+
+
+def row_of(draft: Draft, call: ast.Call) -> tuple[list[Any], int]:
+    """The list or the arguments in which a call stands, and its number among them; nothing where it stands alone."""
+    parent = draft.parents.get(call)
+    row: list[Any] = getattr(parent, "elts", None) or getattr(parent, "args", None) or []
+    return (row, row.index(call)) if call in row else ([], 0)
