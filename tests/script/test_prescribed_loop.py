@@ -8,6 +8,9 @@ import runpy
 import pytest
 import torch
 
+from akeso.remedies.edit import Prescription
+from akeso.script.clues import Clues
+from akeso.script.rewrite import rewrite
 from tests.script.prescribed_help import CIRCLE, edit, perform
 
 SOURCE = (
@@ -242,6 +245,44 @@ def test_whole_numbers_are_not_scaled(tmp_path):
     )
     done = perform(tmp_path, source, edit("scale-inputs"))
     assert "scale-inputs" in done.refused
+
+
+HELD_OUT_FIRST = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(64, 2), torch.randint(0, 2, (64,)))
+held_out = DataLoader(data, batch_size=64)
+loader = DataLoader(data, batch_size=8)
+model = nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number, (x, y) in enumerate(loader):
+    if number % 4 == 0:
+        with torch.no_grad():
+            [F.cross_entropy(model(a), b) for a, b in held_out]
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_the_training_loader_is_the_one_that_steps_take_their_batches_from(tmp_path):
+    plain = perform(tmp_path, HELD_OUT_FIRST)
+    assert plain.ledger.facts["training_loaders"] == [1]
+    assert plain.ledger.facts["batch_sizes"] == [8]
+    edits = edit("set-batch-size", to=16), edit("shuffle-data")
+    done = perform(tmp_path, HELD_OUT_FIRST, *edits, training_loaders=[1])
+    assert (done["loader"].batch_size, done["held_out"].batch_size) == (16, 64)
+    assert isinstance(done["loader"].sampler, torch.utils.data.RandomSampler)
+    assert not isinstance(done["held_out"].sampler, torch.utils.data.RandomSampler)
+    change = rewrite(
+        tmp_path / "train.py", Prescription(edits), Clues(plain.ledger.to_dict()["places"], [], {})
+    )
+    new = [line for line in change.diff.splitlines() if line[:1] == "+" and "DataLoader" in line]
+    assert new == ["+loader = DataLoader(data, batch_size=16, shuffle=True)"]
 
 
 def test_batch_size_of_training_loaders(tmp_path):

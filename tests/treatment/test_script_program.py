@@ -13,6 +13,7 @@ from akeso.errors import BadInput, Refused
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.program import Program as Script
 from akeso.treatment.script_program import ScriptProgram
+from tests.script.test_prescribed_loop import HELD_OUT_FIRST
 
 TRAIN = """
 import signal
@@ -53,6 +54,16 @@ def program(tmp_path, monkeypatch):
 
 def rate(value):
     return Prescription([Edit("set-learning-rate", "", {"to": value})])
+
+
+def test_what_the_untreated_run_trained_with_is_known_to_its_attempts(program, tmp_path):
+    one = program(f"{HELD_OUT_FIRST}\nprint('sizes', held_out.batch_size, loader.batch_size)\n")
+    one.attempt(Prescription())
+    smaller = Edit("set-batch-size", "", {"to": 4})
+    assert one.refuses(smaller) is None
+    assert one.refuses(Edit("set-batch-size", "", {"to": 8}))
+    assert one.attempt(Prescription([smaller])).whole
+    assert "sizes 64 4" in (tmp_path / "run" / "attempt-01" / "output.log").read_text()
 
 
 def test_attempts_pause_go_on_crash_and_hang(program, tmp_path):

@@ -166,8 +166,8 @@ def keep_attached(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
 
 
 def shuffle_data(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """The first loader shuffled."""
-    for place in clues.places.get("loader", ()):
+    """The loader that training takes its batches from shuffled, the first where that is not known."""
+    for place in clues.places.get("training-loader") or clues.places.get("loader", ()):
         for call in draft.calls({"DataLoader"}, int(place["line"])):
             draft.set_argument(call, "shuffle", "True", 2)
             return None
@@ -276,12 +276,12 @@ def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
 
 
 def set_batch_size(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """Another batch size for loaders that shuffle."""
-    done = False
-    for place in clues.places.get("loader", ()):
+    """Another batch size for the loaders that training takes its batches from, or those that shuffle."""
+    done, known = False, clues.places.get("training-loader", ())
+    for place in known or clues.places.get("loader", ()):
         for call in draft.calls({"DataLoader"}, int(place["line"])):
             shuffles = any(k.arg == "shuffle" and getattr(k.value, "value", True) for k in call.keywords)
-            if shuffles or not done:
+            if known or shuffles or not done:
                 draft.set_argument(call, "batch_size", str(int(edit.values["to"])), 1)
                 done = True
     return None if done else f"train with batches of {int(edit.values['to'])}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from akeso.errors import BadInput, Refused
 from akeso.examination import examine
@@ -120,7 +120,7 @@ class ScriptProgram(Program):
             return None
         if edit.remedy in ("set-batch-size", "shuffle-data") and "loader" not in places:
             return "the script makes its batches without a DataLoader"
-        sizes = self.untreated.ledger.get("facts", {}).get("batch_sizes") if self.untreated else None
+        sizes = self._facts.get("batch_sizes")
         if edit.remedy == "set-batch-size" and sizes and set(sizes) == {int(edit.values["to"])}:
             return f"batches are of {sizes[0]} samples already"
         by_loss = (
@@ -134,6 +134,11 @@ class ScriptProgram(Program):
         if edit.remedy in by_loss and "loss" not in places:
             return "the script computes its loss by hand, not with a loss function of torch"
         return None
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What the untreated run has shown of the script."""
+        return self.untreated.ledger.get("facts", {}) if self.untreated is not None else {}
 
     @property
     def resumable(self) -> bool:
@@ -237,6 +242,7 @@ class ScriptProgram(Program):
             profile=self._profile,
             planned_steps=self.planned_steps,
             sites=self.untreated.sites if self.untreated is not None else [],
+            training_loaders=self._facts.get("training_loaders", []),
             keep_files=keep_files,
         )
 

@@ -129,7 +129,12 @@ class Child:
             profile=order.profile,
             planned_steps=order.planned_steps,
         )
-        self._operation = Operation(self._ledger, max_steps=order.max_steps, hidden=hidden_lines(order.sites))
+        self._operation = Operation(
+            self._ledger,
+            max_steps=order.max_steps,
+            hidden=hidden_lines(order.sites),
+            training_loaders=order.training_loaders,
+        )
         self._operation.on_training.append(self._training_goes_on)
         self._operation.on_first_step.append(self._first_step)
         self._operation.on_step.append(self._look)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
 from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, tensors
@@ -38,20 +39,27 @@ _GRACE = 50  # steps a truncated run may go on where no beginning of a training 
 class Operation:
     """A prescription in force. ``max_steps`` ends the script when it begins a step beyond so many.
 
-    ``hidden`` are the hidden activations called outside any model, known from a survey of an earlier run.
+    ``hidden`` are the hidden activations called outside any model, ``training_loaders`` the numbers of the loaders
+    that training takes its batches from, both known from an earlier run.
     """
 
     def __init__(
-        self, ledger: Ledger, *, max_steps: int | None = None, hidden: Iterable[tuple[str, Place]] = ()
+        self,
+        ledger: Ledger,
+        *,
+        max_steps: int | None = None,
+        hidden: Iterable[tuple[str, Place]] = (),
+        training_loaders: Iterable[int] = (),
     ) -> None:
         self.ledger = ledger
         self.max_steps = max_steps
         self.hidden = frozenset(hidden)
+        self.training_loaders = frozenset(training_loaders)
         self.steps = 0
         self.truncated = False
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
-        self.current_loader: Any = None
+        self.current_loader: Any = None  # the last one that gave a batch
         self.survey = Survey()
         self.on_training: list[Callable[[], None]] = []  # called when a training forward pass begins
         self.at_limit: Callable[[], None] | None = None  # raises, or sets another limit
@@ -261,18 +269,26 @@ class Operation:
         self.ledger.settle({remedy: why for part in self._parts for remedy, why in part.remedies.items()})
 
     def _make_loader(self, original: Callable[..., None], loader: Any, *args: Any, **kwargs: Any) -> None:
-        self.ledger.place("loader", caller(2))
+        place = caller(2)
+        self.ledger.place("loader", place)
         bound = inspect.signature(original).bind(loader, *args, **kwargs)
         arguments = {**bound.arguments}
         arguments.update(arguments.pop("kwargs", {}))
         arguments.pop("self", None)
         for part in self._parts:
-            part.on_loader(arguments)
+            part.on_loader(loader, arguments, place)
         original(loader, **arguments)
 
     def _iterate(self, original: Callable[..., Any], loader: Any) -> Any:
         self.current_loader = loader
-        return original(loader)
+        iterator = original(loader)
+        if isinstance(iterator, _BaseDataLoaderIter):
+            iterator.__dict__["_akeso_loader"] = loader
+        return iterator
+
+    def _next_batch(self, original: Callable[..., Any], iterator: Any) -> Any:
+        self.current_loader = iterator.__dict__.get("_akeso_loader", self.current_loader)
+        return original(iterator)
 
     # in force ---------------------------------------------------------------------------------------------
 
@@ -282,6 +298,7 @@ class Operation:
         stack.enter_context(patched(nn.Module, "load_state_dict", self._loaded))
         stack.enter_context(patched(DataLoader, "__init__", self._make_loader))
         stack.enter_context(patched(DataLoader, "__iter__", self._iterate))
+        stack.enter_context(patched(_BaseDataLoaderIter, "__next__", self._next_batch))
         stack.enter_context(wrap_constructors(Optimizer, self._made_optimizer))
         for name in set(ACTIVATIONS.values()) & set(vars(nn)):
             stack.enter_context(wrap_constructors(getattr(nn, name), self._made_activation))

@@ -14,7 +14,8 @@ class Order:
 
     ``folder`` is where journal, log, weights and answer go. ``seed`` is put in force before the script starts;
     with ``reseed`` the script's own seeding is moved by it as well. ``sites`` is the survey of an earlier run,
-    ``control`` a pair of pipes: with them a run that has reached its steps pauses instead of ending.
+    ``training_loaders`` are the numbers of the loaders that it trained with, ``control`` is a pair
+    of pipes: with them a run that has reached its steps pauses instead of ending.
     """
 
     target: str
@@ -30,6 +31,7 @@ class Order:
     profile: str = "akeso"
     planned_steps: int | None = None
     sites: list[dict[str, Any]] = field(default_factory=list)
+    training_loaders: list[int] = field(default_factory=list)
     keep_files: bool = True
     control: list[int] | None = None
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.places import Place
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.case import Case
@@ -52,8 +53,8 @@ class Part:
     def on_optimizer(self, optimizer: Optimizer) -> None:
         """An optimizer was made."""
 
-    def on_loader(self, arguments: dict[str, Any]) -> None:
-        """A loader is about to be made with these arguments, which may be changed."""
+    def on_loader(self, loader: Any, arguments: dict[str, Any], place: Place | None) -> None:
+        """A loader is about to be made at a place of the script with these arguments, which may be changed."""
 
     def before_step(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torch.optim import Optimizer
 from torch.utils.data import IterableDataset
 
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.places import Place
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
 
+#: Steps over which it is seen which loaders training takes its batches from.
+_LOOKED_AT = 20
+
+
 class Loaders(Part):
-    """Changes batch sizes of training loaders, those that shuffle or sample and the first one; that one it shuffles."""
+    """Changes batch sizes and order of the loaders that training takes its batches from.
+
+    Which these are an earlier run has shown; where none has, they are those that shuffle or sample, and the first.
+    """
 
     remedies: ClassVar = dict.fromkeys(
         ("set-batch-size", "shuffle-data"), "the script makes its batches without a DataLoader"
@@ -22,17 +32,36 @@ class Loaders(Part):
 
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
-        self._any = False
+        self._made: list[tuple[int | None, Place | None]] = []  # batch size and place of every loader
+        self._steps: Counter[int] = Counter()  # made with batches of each loader
 
-    def on_loader(self, arguments: dict[str, Any]) -> None:
+    def on_loader(self, loader: Any, arguments: dict[str, Any], place: Place | None) -> None:
         """Set the batch size of a training loader, or its order."""
-        first, self._any = not self._any, True
-        if first:
-            self._shuffle(arguments)
-        if not (first or arguments.get("shuffle") or arguments.get("sampler") is not None):
-            return
+        loader.__dict__["_akeso_number"] = number = len(self._made)
         size = arguments.get("batch_size", 1)
-        self.ledger.facts.setdefault("batch_sizes", []).append(size if isinstance(size, int) else None)
+        self._made.append((size if isinstance(size, int) else None, place))
+        known = self.operation.training_loaders
+        chosen = number in known if known else number == 0
+        if chosen:
+            self._shuffle(arguments)
+        if chosen or (not known and (arguments.get("shuffle") or arguments.get("sampler") is not None)):
+            self._set_size(arguments, size)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """The last batch before a step was one of training, but where a script evaluates between the two."""
+        number = getattr(self.operation.current_loader, "_akeso_number", None)
+        if number is None or self.operation.steps > _LOOKED_AT:
+            return
+        self._steps[number] += 1
+        most = max(self._steps.values())
+        trained = sorted(number for number, steps in self._steps.items() if 2 * steps >= most)
+        self.ledger.facts["training_loaders"] = trained
+        self.ledger.facts["batch_sizes"] = [self._made[number][0] for number in trained]
+        self.ledger.places["training-loader"] = [
+            place for number in trained if (place := self._made[number][1]) is not None
+        ]
+
+    def _set_size(self, arguments: dict[str, Any], size: Any) -> None:
         edit = self.ledger.one("set-batch-size")
         if edit is None:
             return
