@@ -115,6 +115,112 @@ def test_weights_are_drawn_by_kind_and_place_of_the_layers_that_there_are(tmp_pa
     assert tried.keys() == changed.keys()
 
 
+DRAWN_BY_HAND = """
+import torch
+import torch.nn as nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.table, self.out = nn.Linear(4, 8), nn.Embedding(3, 8), nn.Linear(8, 2)
+        nn.init.normal_(self.fc.weight, std=1e-6)  # far too little
+        nn.init.normal_(self.table.weight, std=0.5)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.fc(x)) + self.table.weight[0])
+
+def draw(module):
+    'All alike.'
+    if isinstance(module, (nn.Linear, nn.Conv2d)):
+        module.weight.data.fill_(0.01)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+def main():
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 4), torch.randint(0, 2, (64,))
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.apply(draw)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.out.weight.mul_(0.999)
+    return model
+
+model = main()
+"""
+
+
+def test_lines_that_draw_what_is_drawn_anew_are_taken_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, _, changed = shown(tmp_path, DRAWN_BY_HAND, edit("reinitialise", scheme="auto"))
+    gone = [line[1:].strip() for line in change.diff.splitlines() if line[:1] == "-" and line[:3] != "---"]
+    assert gone[0] == "nn.init.normal_(self.fc.weight, std=1e-6)  # far too little"
+    assert {"def draw(module):", "model.apply(draw)", "module.weight.data.fill_(0.01)"} <= set(gone)
+    assert not any("table" in line or "mul_" in line for line in gone)
+    assert changed["fc.weight"].std() > 0.1
+
+
+def test_a_function_that_draws_and_is_called_otherwise_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = DRAWN_BY_HAND.replace("model.apply(draw)", "for part in model.children(): draw(part)")
+    change, _, _ = shown(tmp_path, source, edit("reinitialise", scheme="auto"))
+    assert not any(line.startswith("-") and "fill_" in line for line in change.diff.splitlines())
+
+
+def test_every_parameter_drawn_by_hand_is_left_where_some_are_not_drawn_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    by_hand = "for parameter in model.parameters():\n        nn.init.normal_(parameter, std=1e-6)"
+    for source, taken in (
+        (DRAWN_BY_HAND, False),
+        (DRAWN_BY_HAND.replace("nn.Embedding(3, 8)", "nn.Linear(8, 3)"), True),
+    ):
+        change, _, _ = shown(
+            tmp_path, source.replace("model.apply(draw)", by_hand), edit("reinitialise", scheme="auto")
+        )
+        assert (
+            any(line.startswith("-") and "(parameter, std" in line for line in change.diff.splitlines())
+            is taken
+        )
+
+
+FACTORS = """
+import torch
+import torch.nn as nn
+
+torch.manual_seed(0)
+names, y = torch.randint(0, 9, (64, 2)), torch.randn(64)
+
+class Machine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vectors, self.biases = nn.Embedding(9, 4), nn.Embedding(9, 1)
+        nn.init.zeros_(self.biases.weight)
+        nn.init.normal_(self.vectors.weight, std=1e-6)
+        self.out = nn.Linear(4, 1)
+    def forward(self, names):
+        return (self.out(self.vectors(names).prod(1)) + self.biases(names).sum(1)).squeeze(1)
+
+model = Machine()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+for _ in range(2):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(names), y).backward()
+    optimizer.step()
+"""
+
+
+def test_tables_of_biases_stay_at_zero(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, tried, changed = shown(tmp_path, FACTORS, edit("reinitialise", scheme="auto"))
+    for state in (tried, changed):
+        assert not state["biases.weight"].any()
+        assert state["vectors.weight"].std() > 0.05
+
+
 def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = CLASSES.replace("F.softmax(self.fc2(x), dim=1)", "self.fc2(x)").replace(

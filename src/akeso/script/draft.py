@@ -54,6 +54,13 @@ class Draft:
             current = self.parents.get(current)
         return current
 
+    def stands_alone(self, statement: ast.AST) -> bool:
+        """Whether a statement has its lines to itself."""
+        first, last = self._span(statement)
+        before = self._bytes[:first].rpartition(b"\n")[2]
+        behind = self._bytes[last:].partition(b"\n")[0].strip()
+        return not before.strip() and (not behind or behind.startswith(b"#"))
+
     def text(self, node: ast.AST) -> str:
         """The source of a node."""
         return self._bytes[slice(*self._span(node))].decode()

@@ -8,9 +8,12 @@ from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
 from akeso.script.renaming import renamed
+from akeso.script.rewrite_drawing import drop_drawing
 from akeso.script.rewrite_model import trained
 
 _LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
+#: All of which every one that a model has is drawn anew.
+_WEIGHTED = (*_LAYERS, "Bilinear", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 
 
 def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
@@ -18,14 +21,16 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
     nn = draft.alias("torch.nn")
     scheme, others = _schemes(edit, clues, prescription)
     others = {other: [renamed(name, draft.names) for name in names] for other, names in others.items()}
-    kinds = set((clues.facts.get("drawn") or {}).get("kinds") or (*_LAYERS, *_tables(draft)))
+    drawn = clues.facts.get("drawn") or {}
+    kinds = set(drawn.get("kinds") or (*_LAYERS, *_tables(draft)))
     found = trained(draft, clues)
-    lines = _drawing(nn, scheme, others, kinds)
+    lines = _drawing(nn, scheme, others, kinds, bool(drawn.get("bias_tables")))
     if found is None:
         how = (
             f"{_draw(nn, scheme)} for every layer, biases at zero" if kinds - _TABLES else " ".join(lines[1:])
         )
         return f"draw the initial weights anew: {how}"
+    drop_drawing(draft, _WEIGHTED if drawn else _LAYERS, everything=bool(drawn.get("everything")))
     statement, name = found
     each = f"name, layer in {name}.named_modules" if others else f"layer in {name}.modules"
     draft.add_before(statement, f"for {each}():", *lines)
@@ -71,7 +76,9 @@ def _tables(draft: Draft) -> list[str]:
     return made + (["RNNBase"] if list(draft.calls({"RNN", "GRU", "LSTM"})) else [])
 
 
-def _drawing(nn: str, scheme: str, others: Mapping[str, Sequence[str]], kinds: set[str]) -> list[str]:
+def _drawing(
+    nn: str, scheme: str, others: Mapping[str, Sequence[str]], kinds: set[str], bias_tables: bool
+) -> list[str]:
     """The body of a loop over layers that draws each kind there is."""
     blocks: list[tuple[str, list[str]]] = []
     layers = [f"{nn}.{kind}" for kind in sorted(kinds - _TABLES)]
@@ -87,7 +94,8 @@ def _drawing(nn: str, scheme: str, others: Mapping[str, Sequence[str]], kinds: s
         zero = ["if layer.bias is not None:", f"    {nn}.init.zeros_(layer.bias)"]
         blocks.append((_is_one_of(layers), body + zero))
     if tables:
-        test = f"{_is_one_of(tables)} and not 1e-3 < layer.weight.std() < 3"
+        wide = " and layer.embedding_dim > 1" if bias_tables else ""  # tables of biases may start at zero
+        test = f"{_is_one_of(tables)}{wide} and not 1e-3 < layer.weight.std() < 3"
         blocks.append((test, [f"{nn}.init.normal_(layer.weight, std=0.1)"]))
     if "RNNBase" in kinds:
         blocks.append((_is_one_of([f"{nn}.RNNBase"]), _recurrent(nn)))

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from akeso.torch.surgery.anatomy import WEIGHTED, examine_model
-from akeso.torch.surgery.initialisation import fitting_scheme
+from akeso.torch.surgery.initialisation import fitting_scheme, is_bias_table
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
@@ -16,7 +16,8 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 def how_drawn(
     model: nn.Module, scheme: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The kinds of layers that were drawn anew, and the names of those with weights by the scheme that was used."""
+    """The kinds of layers that were drawn anew, the names of those with weights by the scheme that was used, whether
+    there are tables of biases, which were not, and whether all parameters of the model were."""
     kinds: set[str] = set()
     for module in model.modules():
         known = [kind.__name__ for kind in (*WEIGHTED, *_TABLES, nn.RNNBase) if isinstance(module, kind)]
@@ -29,4 +30,7 @@ def how_drawn(
         if isinstance(module, WEIGHTED):
             used = fitting_scheme(follows.get(id(module), "none")) if scheme == "auto" else scheme
             schemes.setdefault(used, []).append(name)
-    return {"kinds": sorted(kinds), "schemes": schemes}
+    tables = any(is_bias_table(module) for module in model.modules())
+    drawn = {id(p) for m in model.modules() if isinstance(m, (*WEIGHTED, nn.RNNBase)) for p in m.parameters()}
+    everything = all(id(parameter) in drawn for parameter in model.parameters())
+    return {"kinds": sorted(kinds), "schemes": schemes, "bias_tables": tables, "everything": everything}

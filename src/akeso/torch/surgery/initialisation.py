@@ -40,8 +40,8 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
     """Draw every layer's weights anew; "auto" takes He before rectifiers, LeCun before SELU, else Xavier.
 
     Biases are set to zero (one for an LSTM's forget gate), norms to the identity, embeddings and weights that no
-    layer holds are drawn anew only where they are out of range, tied weights are drawn once. The random state of the
-    caller is used, unless a seed is given.
+    layer holds are drawn anew only where they are out of range (tables of biases may be zero), tied weights are drawn
+    once. The random state of the caller is used, unless a seed is given.
     """
     if scheme not in SCHEMES:
         raise BadInput(f"scheme must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
@@ -153,9 +153,15 @@ def _recurrent(module: nn.Module) -> None:
                 nn.init.xavier_uniform_(block)
 
 
+def is_bias_table(module: nn.Module) -> bool:
+    """Whether a table holds one number per name: added to something as a bias is, it may start at zero as that does."""
+    return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.embedding_dim == 1
+
+
 def _embedding(module: Any, *, tied: bool) -> None:
     spread = float(module.weight.std()) if module.weight.numel() > 1 else 1.0
-    if math.isfinite(spread) and 1e-3 < spread < 3.0 and not tied:
+    narrow = spread <= 1e-3 and not is_bias_table(module)
+    if math.isfinite(spread) and not narrow and spread < 3.0 and not tied:
         return
     nn.init.normal_(module.weight, std=1.0 / math.sqrt(module.weight.shape[1]) if tied else 0.1)
     if module.padding_idx is not None:
