@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from akeso.history import BARE, Floats, History, Parameter, Series
 _ASKS = re.compile("(w|to|fc|lin|linear|proj)?(q|k|query|key|queries|keys)(w|fc|lin|linear|proj|net|layer)?")
 #: What tables are called whose rows are looked up instead of multiplied.
 _LOOKED_UP = "embedding"
+#: Parts of the names of layers that are linear by themselves, in torch and in Keras.
+_LINEAR: Final = ("Linear", "Conv", "Dense")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def _matrices(history: History) -> list[Weight]:
 
 def unbent(history: History) -> bool:
     """Whether all that was seen of a model of several layers is linear: together they are worth one."""
-    plain = all("Linear" in weight.role or "Conv" in weight.role for weight in weights(history))
+    plain = all(any(kind in weight.role for kind in _LINEAR) for weight in weights(history))
     seen = int(history.facts.get("layers_seen") or 0) > 1
     return plain and seen and len(weights(history)) > 1 and not history.facts.get("activations")
 

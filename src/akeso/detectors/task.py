@@ -60,11 +60,13 @@ class Fit:
     distinct: int
     mass_error: float = math.nan
     target_sums: tuple[float, ...] = ()
+    called: str = ""  # what the user knows the loss by, where that is not its name in torch
+    of_probabilities: bool = False  # whether it takes probabilities where torch takes logits
 
     def figures(self) -> dict[str, Any]:
         """The figures a reader needs."""
         found = {
-            "loss": self.loss,
+            "loss": self.called or self.loss,
             "output_activation": self.activation,
             "output_units": self.units,
             "target_kind": self.kind,
@@ -76,6 +78,8 @@ class Fit:
     def symptom(self, name: str, found: Finding, history: History, stand: Standing) -> Symptom:
         """What was found, as an error where it is definite or the training suffers."""
         sentence, confidence, definite = found
+        if self.called:
+            sentence = sentence.replace(f"`{self.loss}`", f"`{self.called}`")
         start, _ = network.extent(history)
         severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
         evidence = {**self.figures(), **stand.evidence()}
@@ -93,6 +97,7 @@ def fit(history: History) -> Fit | None:
     if not isinstance(loss, str):
         return None
     units, distinct = facts.get("classes"), facts.get("target_distinct")
+    arguments = facts.get("loss_args") or {}
     return Fit(
         loss,
         str(facts.get("output_activation") or ""),
@@ -108,6 +113,8 @@ def fit(history: History) -> Fit | None:
         distinct if isinstance(distinct, int) else 0,
         curves.median(history.series("output_mass_error").finite().values),
         _sums(facts.get("output_shape"), curves.median(history.series("target_mean").values)),
+        str(arguments.get("called") or ""),
+        arguments.get("expects") == "probabilities",
     )
 
 
@@ -181,6 +188,8 @@ class ImproperOutputActivation(Detector):
             )
         if known.loss != "cross_entropy" or known.units == 1:
             return None
+        if known.of_probabilities:
+            return self._probabilities(known, stand)
         logs = known.high <= 0.0
         if act in _PROBABILITIES and not logs:
             return (
@@ -202,6 +211,20 @@ class ImproperOutputActivation(Detector):
                 0.85,
                 False,
             )
+        return None
+
+    def _probabilities(self, known: Fit, stand: Standing) -> Finding | None:
+        """Keras takes probabilities over the classes, unless it is told that they are logits."""
+        act = known.activation
+        if act == "none":
+            return (
+                f"`{known.loss}` expects probabilities but is given the plain output of the last layer: put a "
+                "softmax there, or say `from_logits=True`.",
+                0.95,
+                True,
+            )
+        if act not in ("", "softmax") and self._harmed(stand, self.one_sided):
+            return f"`{known.loss}` expects the output of a softmax, not of a {act}.", 0.8, False
         return None
 
     def _yes_or_no(self, known: Fit, stand: Standing) -> Finding | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from akeso.torch.keras import layers as keras
 from akeso.torch.mailbox import Tag
 
 Items = list[tuple[Tag, torch.Tensor]]
@@ -60,7 +61,7 @@ def clamped_to(low: Any, high: Any) -> str | None:
 
 def is_leaf(module: nn.Module) -> bool:
     """Whether the module is a layer whose output is read as such."""
-    return isinstance(module, _LEAVES)
+    return isinstance(module, _LEAVES) or (keras.is_layer(module) and keras.is_read(module))
 
 
 @dataclass(slots=True)
@@ -143,6 +144,7 @@ class Sites:
         self._calls: dict[str, int] = {}
         self._last_convolutional = False
         self._pending: tuple[str, torch.Tensor] | None = None
+        self._shown = 0  # where the output of the last activation lies
         self.kinds: dict[str, str] = {}  # site → activation, in order of first use
         self.order: list[str] = []
         self.items: Items = []
@@ -180,7 +182,9 @@ class Sites:
         tensor = first_tensor(output)
         if tensor is None or not tensor.is_floating_point() or tensor.numel() == 0:
             return
-        if isinstance(module, _NORMS):
+        if tensor.data_ptr() == self._shown:
+            return  # a layer of Keras has its activation inside
+        if isinstance(module, _NORMS) or (keras.is_layer(module) and keras.role_of(module) == "norm"):
             self._pending = None  # a normalised layer is read behind its norm
         self.settle()
         site = self._site(name)
@@ -194,7 +198,9 @@ class Sites:
             self._pending = None
             self._common(site, thin(tensor))
 
-    def activation(self, owner: str, module_is_activation: bool, function: str, output: Any) -> None:
+    def activation(
+        self, owner: str, module_is_activation: bool, function: str, output: Any, *, units_last: bool = False
+    ) -> None:
         """An activation function has given its output, called by the module ``owner``."""
         tensor = first_tensor(output)
         if tensor is None or not tensor.is_floating_point() or tensor.numel() == 0:
@@ -208,10 +214,11 @@ class Sites:
         if site is None:
             return
         self.kinds.setdefault(site, kind)
+        self._shown = tensor.data_ptr()
         tensor = thin(tensor.detach())
         self._common(site, tensor)
         if kind in CAN_DIE:
-            self._dead(site, tensor)
+            self._dead(site, tensor, units_last)
         elif kind in _FLAT:
             low, high = _FLAT[kind]
             flat = ((tensor < low) | (tensor > high)).float().mean()
@@ -251,11 +258,11 @@ class Sites:
         if part.dim() > 1 and len(part) > 1:
             self.items.append((("act_between", site), part.var(0, correction=0).mean()))
 
-    def _dead(self, site: str, tensor: torch.Tensor) -> None:
+    def _dead(self, site: str, tensor: torch.Tensor, units_last: bool) -> None:
         if tensor.dim() < 2:
             return
-        unit = 1 if tensor.dim() in (2, 4, 5) or (tensor.dim() == 3 and self._last_convolutional) else -1
-        unit %= tensor.dim()
+        second = tensor.dim() in (2, 4, 5) or (tensor.dim() == 3 and self._last_convolutional)
+        unit = (-1 if units_last or not second else 1) % tensor.dim()
         live = tensor != 0
         self.items.append((("act_nonzero", site), live.float().mean()))
         active = live.any(0)

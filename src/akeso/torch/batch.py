@@ -12,7 +12,7 @@ from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
 from akeso.torch.losses import from_graph
 from akeso.torch.mailbox import Delivery, Tag
-from akeso.torch.naming import DROPOUTS, NORMS, Names, parameters_of
+from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import (
@@ -149,7 +149,8 @@ class BatchReader:
                 {type(m).__name__ for _, m in self._names.modules() if isinstance(m, kinds)}
             )
             self._record.fact("mode_sensitive", self._sensitive)
-            dropped = {name: float(m.p) for name, m in self._names.modules() if isinstance(m, DROPOUTS)}
+            shares = ((name, dropout_of(module)) for name, module in self._names.modules())
+            dropped = {name: share for name, share in shares if share is not None}
             if dropped:
                 self._record.fact("dropout", dropped)
             if fixed := [name for name, m in self._names.modules() if _never_averages(m)]:

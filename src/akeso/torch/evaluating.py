@@ -108,6 +108,12 @@ class Evaluations:
         usual = _FIRST if self._frugal else max(_USUAL, step * _PER_STEP)
         return self._phases > usual and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
 
+    def forget(self) -> None:
+        """An optimizer steps: where no model has answered, gradients were switched off for that alone."""
+        if self._phase is not None and not self._phase.groups and not self._phase.announced:
+            self._phase = None
+            self._phases -= 1
+
     def end(self, *, by_backward: bool) -> None:
         """The phase is over: training goes on, or the run ends."""
         fruitless, phase, self._phase = self._fruitless, self._phase, None

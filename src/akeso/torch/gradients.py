@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,8 +44,15 @@ def _part(tensor: torch.Tensor) -> torch.Tensor:
 class StepReadings:
     """What one optimizer step does to its parameters; made before the step, finished after it."""
 
-    def __init__(self, named: list[tuple[str, torch.Tensor]], *, statistics: bool) -> None:
+    def __init__(
+        self,
+        named: list[tuple[str, torch.Tensor]],
+        *,
+        statistics: bool,
+        applied: Mapping[int, torch.Tensor] | None = None,
+    ) -> None:
         self._named = named
+        self._applied = applied  # gradients by their parameters, where those are not what is applied
         self._statistics = statistics
         self._before: list[torch.Tensor] = []
         self.items: Items = []
@@ -74,7 +82,11 @@ class StepReadings:
 
     def gradients(self) -> None:
         """Read the gradients as the optimizer is going to apply them."""
-        named = [(name, dense(weight.grad)) for name, weight in self._named if weight.grad is not None]
+        given = (
+            (name, weight.grad if self._applied is None else self._applied.get(id(weight)))
+            for name, weight in self._named
+        )
+        named = [(name, dense(gradient)) for name, gradient in given if gradient is not None]
         named = [(name, grad) for name, grad in named if grad.numel()]
         if not named:
             return

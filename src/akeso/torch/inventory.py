@@ -10,8 +10,9 @@ import torch
 from akeso.history import BARE, Layer, Parameter
 from akeso.torch.activations import ACTIVATIONS
 from akeso.torch.groups import leading
+from akeso.torch.keras import layers as keras
 from akeso.torch.mailbox import Delivery, Tag
-from akeso.torch.naming import DROPOUTS, Names, parameters_of, role_of
+from akeso.torch.naming import Names, parameters_of, role_of
 
 Items = list[tuple[Tag, torch.Tensor]]
 #: Variance over squared mean that is rounding: both come in single precision, and one is the other's difference.
@@ -62,13 +63,13 @@ def layers_of(
     )  # fmt: skip
     for index, (name, module) in enumerate(names.modules()):
         own = [
-            _parameter(names.parameter(parameter), parameter, id(parameter) in optimized, initial)
+            _parameter(names.parameter(parameter), parameter, id(parameter) in optimized, initial, module)
             for parameter in parameters_of(module, recurse=False)
             if parameter.numel()  # some models keep an empty one, to know their device by
         ]
         kind = type(module).__name__
         activation = kind in _ACTIVATION_NAMES
-        if not own and not activation and not isinstance(module, DROPOUTS) and not role_of(module):
+        if not own and not activation and not role_of(module):
             continue
         order = module_order(name, index, first_use)
         role = "activation" if activation else role_of(module)
@@ -83,14 +84,22 @@ def module_order(name: str, index: int, first_use: Mapping[str, int]) -> float:
     return float(first_use.get(name, 1_000_000 + index))
 
 
-def _parameter(name: str, parameter: torch.Tensor, optimized: bool, initial: Delivery) -> Parameter:
+def _parameter(
+    name: str,
+    parameter: torch.Tensor,
+    optimized: bool,
+    initial: Delivery,
+    module: torch.nn.Module | None = None,
+) -> Parameter:
     which = str(id(parameter))
     mean = float(initial.get(("mean", which), 0.0))
     norm = float(initial.get(("norm", which), 0.0))
     variance = norm * norm / max(parameter.numel(), 1) - mean * mean
     return Parameter(
         name,
-        tuple(parameter.shape),
+        keras.shape_of(module, parameter)
+        if module is not None and keras.is_layer(module)
+        else tuple(parameter.shape),
         str(parameter.dtype).removeprefix("torch."),
         parameter.requires_grad,
         optimized,
@@ -103,7 +112,7 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, object]:
     """Name and settings of an optimizer."""
     group = leading(optimizer)
     facts: dict[str, object] = {
-        "name": type(optimizer).__name__,
+        "name": getattr(optimizer, "kind", type(optimizer).__name__),
         "parameters": sum(len(part["params"]) for part in optimizer.param_groups),
     }
     for key in ("lr", "momentum", "weight_decay", "eps", "alpha", "nesterov", "amsgrad"):

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from akeso.torch.keras import layers as keras
+
 #: What wrappers put in front of the names of what they wrap.
 _WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module)\.")
 
@@ -36,7 +38,24 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 def parameters_of(module: nn.Module, *, recurse: bool = True) -> Iterator[nn.Parameter]:
     """The parameters as torch knows them: a module's own ``parameters`` may give others, and take no arguments."""
-    return (parameter for _, parameter in nn.Module.named_parameters(module, recurse=recurse))
+    return (parameter for _, parameter in named_parameters(module, recurse=recurse))
+
+
+def named_parameters(module: nn.Module, *, recurse: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+    """The same with their names."""
+    if keras.is_layer(module):
+        return keras.named_weights(module, recurse=recurse)
+    return nn.Module.named_parameters(module, recurse=recurse)
+
+
+def named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The module and everything in it by name."""
+    return keras.named_layers(root) if keras.is_layer(root) else root.named_modules()
+
+
+def modules_of(root: nn.Module) -> Iterator[nn.Module]:
+    """The module and everything in it."""
+    return (module for _, module in named_modules(root))
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -47,6 +66,13 @@ def is_compiled(module: nn.Module) -> bool:
     )
 
 
+def dropout_of(module: nn.Module) -> float | None:
+    """The share that a module drops; ``None`` for one that drops nothing."""
+    if isinstance(module, DROPOUTS):
+        return float(module.p)
+    return keras.dropped_by(module) if keras.is_layer(module) else None
+
+
 class Names:
     """The root modules seen so far and the names under them.
 
@@ -55,6 +81,7 @@ class Names:
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[nn.Module]] = []
+        self._bare: list[weakref.ref[nn.Module]] = []  # roots that had no parameters when they were given
         self._labels: list[str] = []
         self._modules: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
@@ -97,6 +124,16 @@ class Names:
         self._rename()
         return True
 
+    def expect(self, root: nn.Module) -> None:
+        """Take in a root, now or as soon as it has parameters: models of Keras make theirs when they first run."""
+        if not any(True for _ in parameters_of(root)):
+            self._bare.append(weakref.ref(root))
+        self.add(root)
+
+    def awaited(self, root: nn.Module) -> bool:
+        """Whether a root was given before it had parameters."""
+        return any(reference() is root for reference in self._bare)
+
     def _rename(self) -> None:
         self._modules.clear()
         self._parameters.clear()
@@ -106,9 +143,9 @@ class Names:
             root = reference()
             if root is None:
                 continue
-            for name, module in root.named_modules():
+            for name, module in named_modules(root):
                 self._modules.setdefault(id(module), _join(label if several else "", name))
-            for name, parameter in nn.Module.named_parameters(root):
+            for name, parameter in named_parameters(root):
                 if id(parameter) not in self._parameters:
                     full = self._parameters[id(parameter)] = _join(label if several else "", name)
                     self._listed.append((full, weakref.ref(parameter)))
@@ -175,14 +212,14 @@ class Names:
             module = reference()
             if module is None or id(module) in self._modules:
                 continue
-            for name, parameter in nn.Module.named_parameters(module, recurse=False):
+            for name, parameter in named_parameters(module, recurse=False):
                 yield f"{type(module).__name__}{number}.{name}", parameter
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every module of every root, once."""
         seen: set[int] = set()
         for root in self.roots:
-            for module in root.modules():
+            for module in modules_of(root):
                 if id(module) not in seen:
                     seen.add(id(module))
                     yield self._modules.get(id(module), ""), module
@@ -192,7 +229,7 @@ def called_as(module: nn.Module) -> str:
     """What the code that is calling a module has it under: an attribute of its ``self``, or a variable; or nothing."""
     frame = sys._getframe(1)
     for _ in range(_FRAMES):
-        if not str(frame.f_globals.get("__name__", "")).startswith(("torch.", "akeso.")):
+        if not str(frame.f_globals.get("__name__", "")).startswith(("torch.", "akeso.", "keras.")):
             known = frame.f_locals
             owner = known.get("self")
             parts = nn.Module.named_modules(owner) if isinstance(owner, nn.Module) else _vars(owner).items()
@@ -213,11 +250,11 @@ def _vars(thing: Any) -> dict[str, Any]:
 
 
 def _is_torchs(kind: type) -> bool:
-    return kind.__module__.startswith("torch.")
+    return kind.__module__.startswith(("torch.", "keras."))
 
 
 def _contains(root: nn.Module, other: nn.Module | None) -> bool:
-    return other is None or any(part is other for part in root.modules())
+    return other is None or any(part is other for part in modules_of(root))
 
 
 def _join(prefix: str, name: str) -> str:
@@ -227,6 +264,8 @@ def _join(prefix: str, name: str) -> str:
 
 def role_of(module: nn.Module) -> str:
     """What part a module plays, in a word."""
+    if keras.is_layer(module):
+        return keras.role_of(module)
     kinds: Iterable[tuple[Any, str]] = (
         (NORMS, "norm"),
         (DROPOUTS, "dropout"),

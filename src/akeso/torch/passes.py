@@ -15,10 +15,11 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.by_hand import ByHand
+from akeso.torch.keras.layers import is_layer, units_last
 from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.quiet import quiet
-from akeso.torch.taps import ForwardTap
+from akeso.torch.taps import TAPS, ForwardTap
 
 Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -67,6 +68,7 @@ class Passes:
         self._outputs: deque[int] = deque(maxlen=16)  # where the last outputs of models lie
         self.reading = False
         self.broken = False
+        self.aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
         self.directions = False  # whether outputs were compared with targets by their direction
@@ -171,12 +173,16 @@ class Passes:
         return known(module) is None and known(unwrap(self._stack[0])) is not None
 
     def _root(self, module: nn.Module, inputs: Any) -> None:
-        if self._adopt and self._names.module(unwrap(module)) is None:
+        given = first_tensor(inputs)
+        if given is not None and given.is_meta:
+            return  # shapes alone are worked out
+        if self._names.module(unwrap(module)) is None and (self._adopt or self._names.awaited(module)):
             self._names.add(module, called_as(module))
+            if is_layer(module):
+                TAPS.meet_keras()
         if self._names.module(unwrap(module)) is None:
             return
         self.models.append(module)
-        given = first_tensor(inputs)
         # One evaluation is many passes: the last one may turn out to be trained on.
         again = not self.reading and self._given_to == id(module)
         if given is not None and (self.model_input is None or again):
@@ -197,6 +203,9 @@ class Passes:
         try:
             name = self._names.module(unwrap(module))
             if name is None:
+                return
+            tensor = first_tensor(output)
+            if tensor is not None and tensor.is_meta:
                 return
             if self.reading and is_leaf(module) and self._first_time():
                 self.first_use.setdefault(name, len(self.first_use))
@@ -224,7 +233,7 @@ class Passes:
 
     def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.function_calls += 1
-        if peek_interpreter_stack() is not None:
+        if self.aside or peek_interpreter_stack() is not None:
             return
         began = perf_counter()
         try:
@@ -237,8 +246,9 @@ class Passes:
                     if known is not None:
                         own = ACTIVATIONS[name] == type(owner).__name__ or not _has_children(owner)
                         self.first_use.setdefault(known, len(self.first_use))
+                        last = is_layer(owner) and units_last(owner)
                         with quiet():
-                            self._sites.activation(known, own, name, result)
+                            self._sites.activation(known, own, name, result, units_last=last)
             elif name in POWER_CALLS and self._stack:
                 known = self._names.module(unwrap(self._stack[-1]))
                 if self.reading and known is not None and self._first_time():
@@ -292,6 +302,14 @@ class Passes:
             self._spread(call.prediction, call.target)
         self.calls.append(call)
 
+    def compared(self, call: LossCall | None) -> None:
+        """Somebody else has told of a loss."""
+        if call is None:
+            return
+        self.calls.append(call)
+        if not self.reading and not self._stack:
+            self._on_function("", (), {}, None)
+
     def _fail(self, where: str, error: Exception) -> None:
         self.broken = True
         self.end()
@@ -307,4 +325,4 @@ def _place_of(tensor: torch.Tensor) -> int:
 
 
 def _has_children(module: nn.Module) -> bool:
-    return any(True for _ in module.children())
+    return is_layer(module) or any(True for _ in module.children())

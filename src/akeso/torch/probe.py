@@ -29,6 +29,7 @@ from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluating import Evaluations
+from akeso.torch.keras.losses import call_of
 from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
 from akeso.torch.lossbook import LossBook
@@ -131,7 +132,7 @@ class Probe(Listener):
         self._closed = False
         self._record.header(torch=torch.__version__, planned_steps=planned_steps)
         for model in models:
-            self._names.add(model)
+            self._names.expect(model)
         self._arm()
 
     # training ----------------------------------------------------------------------------------------
@@ -187,6 +188,8 @@ class Probe(Listener):
         began = time.perf_counter() if self._sampling else 0.0
         self._gathered = len(self._losses)
         self._passes.settle()
+        if self._evaluations.running:
+            self._evaluations.forget()
         if index in self._stepped:
             self._advance()
         self._loose.before_step(index)
@@ -380,6 +383,16 @@ class Probe(Listener):
         if "samples" in facts:
             self._record.fact("dataset_size", facts["samples"])
         self._record.event(self.step, "epoch", **facts)
+
+    def aside(self, begins: bool) -> None:
+        """What Keras calls to compute its own figures is none of the script's."""
+        self._passes.aside = begins
+
+    def compared(self, loss: Any, target: Any, prediction: Any, value: Any, weighted: bool) -> None:
+        """Keras has computed a loss: taken for the call of torch that gives the same."""
+        if self._passes.open:
+            with quiet():
+                self._passes.compared(call_of(loss, target, prediction, value, weighted=weighted))
 
     def compiling(self, thing: Any) -> None:
         """Compiled code must not see hooks come and go: forward passes are not looked into any more."""

@@ -66,7 +66,8 @@ class SampledStep:
             if parameter.requires_grad and parameter.numel()
         ]
         if named:
-            self._readings = StepReadings(named, statistics=self._statistics)
+            applied = getattr(optimizer, "gradients", None)
+            self._readings = StepReadings(named, statistics=self._statistics, applied=applied)
             self._readings.before()
             if not closure:
                 self._readings.gradients()

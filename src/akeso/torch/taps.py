@@ -19,6 +19,8 @@ from torch.optim import optimizer as _optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from akeso.torch.keras.taps import KerasTaps, present
+
 
 class Listener:
     """What may be heard; the base class hears nothing."""
@@ -56,6 +58,12 @@ class Listener:
     def fetching(self) -> None:
         """A data loader is about to fetch a batch."""
 
+    def aside(self, begins: bool) -> None:
+        """Keras computes a loss or a metric of its own, or has: what it calls for that says nothing."""
+
+    def compared(self, loss: Any, target: Any, prediction: Any, value: Any, weighted: bool) -> None:
+        """A loss of Keras has compared a prediction with a target."""
+
     def compiling(self, thing: Any) -> None:
         """``torch.compile`` was called."""
 
@@ -67,11 +75,16 @@ class Listener:
 
 
 def _called_by_torch() -> bool:
-    """Whether the block two frames up belongs to torch itself (its optimizers enter ``no_grad`` too)."""
+    """Whether the block two frames up belongs to torch itself (its optimizers enter ``no_grad`` too), or to Keras.
+
+    Of what Keras does without gradients only its passes over batches, called ``one_step_on_data``, are evaluations.
+    """
     frame = sys._getframe(2)
     name = frame.f_globals.get("__name__", "")
     if name == "torch.utils._contextlib":  # the decorator form: look at what is decorated
         name = getattr(frame.f_locals.get("func"), "__module__", "") or ""
+    if str(name).startswith("keras."):
+        return frame.f_code.co_name != "one_step_on_data"
     return str(name).startswith("torch.")
 
 
@@ -83,6 +96,7 @@ class Taps:
         self._restore: list[Callable[[], None]] = []
         self._guarded = False
         self._capturing = False
+        self._keras = False
 
     def add(self, listener: Listener) -> None:
         """Let ``listener`` hear from now on."""
@@ -93,6 +107,7 @@ class Taps:
         if not self._listeners:
             self._install()
         self._listeners = [*self._listeners, listener]
+        self.meet_keras()
 
     def remove(self, listener: Listener) -> None:
         """``listener`` hears nothing any more; the last one to go takes the taps out."""
@@ -103,6 +118,7 @@ class Taps:
             for restore in reversed(self._restore):
                 restore()
             self._restore.clear()
+            self._keras = False
 
     def tell(self, where: str, *args: Any) -> None:
         """Call the method ``where`` of every listener; an error switches that one method off."""
@@ -115,12 +131,26 @@ class Taps:
                 setattr(listener, where, _nothing)
                 listener.failed(where, error)
 
+    def stepping(self, optimizer: Any, *, closure: bool) -> None:
+        """An optimizer is about to step: tell those who want to know."""
+        for listener in self._listeners:
+            if not listener.calm:
+                self.tell("before_step", optimizer, closure)
+                return
+
+    def meet_keras(self) -> None:
+        """Listen to Keras too, where it runs on torch and is not listened to yet."""
+        if self._listeners and not self._keras and present():
+            self._keras = True
+            KerasTaps(self).install()
+
     def _forked(self) -> None:
         self._listeners = []
 
     # installation -------------------------------------------------------------------------------------
 
-    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        """Put ``wrap`` of a function in its place until the taps are taken out."""
         original = getattr(owner, name)
         own = name in vars(owner)
         replacement = wrap(original)
@@ -140,10 +170,7 @@ class Taps:
         tell = self.tell
 
         def before(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-            for listener in self._listeners:
-                if not listener.calm:
-                    tell("before_step", optimizer, _has_closure(args, kwargs))
-                    return
+            self.stepping(optimizer, closure=_has_closure(args, kwargs))
 
         def after(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             tell("after_step", optimizer, (len(args) > 1 or bool(kwargs)) and _has_closure(args, kwargs))
@@ -154,20 +181,20 @@ class Taps:
         ):
             self._restore.append(handle.remove)
 
-        self._replace(torch.autograd, "backward", self._wrap_backward)
-        self._replace(torch.amp.GradScaler, "scale", self._wrap_scale)
+        self.replace(torch.autograd, "backward", self._wrap_backward)
+        self.replace(torch.amp.GradScaler, "scale", self._wrap_scale)
         for name, kind in (("clip_grad_norm_", "norm"), ("clip_grad_value_", "value")):
             for owner in (torch.nn.utils, torch.nn.utils.clip_grad):
-                self._replace(owner, name, functools.partial(self._wrap_clip, kind))
+                self.replace(owner, name, functools.partial(self._wrap_clip, kind))
         for context in (torch.no_grad, torch.inference_mode):
-            self._replace(context, "__enter__", functools.partial(self._wrap_context, "gradients_off", False))
-            self._replace(context, "__exit__", functools.partial(self._wrap_context, "gradients_on", True))
-        self._replace(torch.nn.Module, "train", self._wrap_mode)
-        self._replace(DataLoader, "__iter__", self._wrap_loader)
-        self._replace(_BaseDataLoaderIter, "__next__", self._wrap_fetch)
-        self._replace(torch, "compile", self._wrap_compile)
-        self._replace(torch.cuda.CUDAGraph, "capture_begin", self._wrap_capture_begin)
-        self._replace(torch.cuda.CUDAGraph, "capture_end", self._wrap_capture_end)
+            self.replace(context, "__enter__", functools.partial(self._wrap_context, "gradients_off", False))
+            self.replace(context, "__exit__", functools.partial(self._wrap_context, "gradients_on", True))
+        self.replace(torch.nn.Module, "train", self._wrap_mode)
+        self.replace(DataLoader, "__iter__", self._wrap_loader)
+        self.replace(_BaseDataLoaderIter, "__next__", self._wrap_fetch)
+        self.replace(torch, "compile", self._wrap_compile)
+        self.replace(torch.cuda.CUDAGraph, "capture_begin", self._wrap_capture_begin)
+        self.replace(torch.cuda.CUDAGraph, "capture_end", self._wrap_capture_end)
 
     def _wrap_backward(self, original: Any) -> Any:
         @functools.wraps(original)
