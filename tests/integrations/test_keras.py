@@ -57,6 +57,29 @@ def test_the_example_of_the_docs_searches_and_stops_what_diverges(shown: dict[st
         assert all(map(math.isfinite, trial.intermediate_values.values()))
 
 
+def test_a_network_that_is_given_is_ended_within_steps(shown: dict[str, Any]) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        model = model_of(shown)
+        model.optimizer.learning_rate = trial.suggest_float("rate", 1e-2, 1e4, log=True)
+        with akeso.search.watch(trial, model, epochs=3) as health:
+            callbacks = [HealthCallback(health, "val_loss")]
+            model.fit(
+                shown["x"], shown["y"], 4, epochs=3, validation_split=0.25, verbose=0, callbacks=callbacks
+            )
+        return float(health.value)
+
+    study = optuna.create_study()
+    study.enqueue_trial({"rate": 0.05})
+    study.enqueue_trial({"rate": 5000.0})
+    study.optimize(objective, n_trials=2)
+    well, broken = study.trials
+    assert well.state.name == "COMPLETE"
+    assert len(well.intermediate_values) == 3
+    assert broken.state.name == "PRUNED"
+    assert not broken.intermediate_values
+    assert broken.user_attrs["akeso:step"] < 3 * 48 // 2
+
+
 def test_only_epochs_with_validation_are_reported(shown: dict[str, Any]) -> None:
     trial = optuna.create_study().ask()
     with akeso.search.watch(trial, epochs=2) as health:

@@ -27,11 +27,12 @@ class HealthCallback(Callback):
 
         def objective(trial):
             model = build(rate=trial.suggest_float("rate", 1e-4, 1.0, log=True))
-            with akeso.search.watch(trial, epochs=20) as health:
+            with akeso.search.watch(trial, model, epochs=20) as health:
                 model.fit(x, y, epochs=20, validation_split=0.2, callbacks=[HealthCallback(health, "val_loss")])
             return health.value
 
-    The trial is judged by the metric, the training loss and the hyperparameters; a network of Keras is not looked into.
+    A network on the torch backend that is given to ``watch`` is looked into, and ended within steps where it is broken.
+    On other backends leave it out: the trial is judged by the metric, the training loss and the hyperparameters.
     With validation only every few epochs only these are reported; ``epochs`` of the watch is the number of reports.
 
     Args:
