@@ -7,7 +7,7 @@ import math
 import pytest
 
 from akeso.errors import BadInput
-from akeso.script.metrics import ChosenMetric, PrintedMetrics, printed_metrics
+from akeso.script.metrics import ChosenMetric, PrintedMetrics, printed_metrics, unknown_figures
 
 FOUND = {
     "val_acc: 0.93": [("val_accuracy", 0.93)],
@@ -35,7 +35,23 @@ FOUND = {
     "Epoch 5  loss 0.0637  val IoU 0.9239": [("loss", 0.0637), ("val_iou", 0.9239)],
     "val mIoU 61.2% | test Spearman: 0.7": [("val_iou", 0.612), ("test_correlation", 0.7)],
     "[Train] Loss 0.25 | [Valid] Loss 0.5": [("train_loss", 0.25), ("val_loss", 0.5)],
+    "epoch 2 val pinball 0.123": [("val_pinball", 0.123)],
+    "dev_ppl=31.5 held-out WER 0.25": [("val_perplexity", 31.5), ("test_wer", 0.25)],
 }  # fmt: skip
+
+UNKNOWN = {
+    "epoch 3 val zeal 0.123": [("val_zeal", 0.123)],
+    "[dev] chunkiness: 31.2 | lr 0.1": [("val_chunkiness", 31.2)],
+    "held-out zest = 1.5e-2": [("test_zest", 0.015)],
+    "epoch 3 | train zeal 0.5 | valid/zeal 0.25": [("val_zeal", 0.25)],
+    "val_acc: 0.93": [],
+    "val 0.5": [],
+    "val samples: 400, test set: 0.2, val fraction 0.1": [],
+    "val batches 20, validation took 12.5 s": [],
+    "val epoch: 3, test time: 1.5": [],
+    "validate every 100 steps, evaluating 5": [],
+    "a value of 0.5 was tested, latest zeal 0.5": [],
+}
 
 NOTHING = [
     "epoch 3/10",
@@ -64,6 +80,20 @@ NOTHING = [
 @pytest.mark.parametrize("line", FOUND)
 def test_printed_metrics_are_found(line: str) -> None:
     assert printed_metrics(line) == [(name, pytest.approx(value)) for name, value in FOUND[line]]
+
+
+@pytest.mark.parametrize("line", UNKNOWN)
+def test_a_word_between_held_out_data_and_a_number_names_a_figure(line: str) -> None:
+    assert unknown_figures(line) == UNKNOWN[line]
+
+
+def test_only_figures_that_are_printed_again_and_again_are_kept() -> None:
+    heard = PrintedMetrics()
+    for step in range(4):
+        heard.hear(f"val zeal {0.5 + step} val alike 0.25", step)
+    heard.hear("test once 0.5", 4)
+    heard.hear("test zest 0.5 test zest 0.75 test zest 1.5", 4)
+    assert heard.others() == {"val_zeal": [[step, 0.5 + step] for step in range(4)]}
 
 
 @pytest.mark.parametrize("line", NOTHING)

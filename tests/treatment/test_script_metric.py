@@ -7,7 +7,7 @@ import pytest
 from akeso.history import History
 from akeso.treatment import Attempt, Prescription
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.script_metric import figures
+from akeso.treatment.script_metric import directions, figures, unknown
 
 
 def _read(values: list[float], batch: float = 32.0) -> History:
@@ -34,6 +34,37 @@ def test_what_was_evaluated_before_the_first_step_says_nothing() -> None:
     assert figures(history, (), None)[0].name == "train_accuracy"
     history.add(30, "val_accuracy", "", 0.7)
     assert figures(history, (), None)[0].curve == ((30, 0.7),)
+
+
+def _printing(values: list[float], losses: list[float]) -> tuple[History, tuple[tuple[int, float], ...]]:
+    history = _read([0.4, 0.6])
+    steps = range(10, 10 * len(values) + 1, 10)
+    history.facts["printed_figures"] = {"val_zeal": [list(pair) for pair in zip(steps, values, strict=True)]}
+    return history, tuple(zip(steps, losses, strict=True))
+
+
+FALLING = [0.9, 0.7, 0.5, 0.4, 0.3, 0.35]
+
+
+@pytest.mark.parametrize(
+    ("values", "losses", "known"),
+    [
+        ([1.0 - loss for loss in FALLING], FALLING, {"val_zeal": True}),
+        ([loss**2 for loss in FALLING], FALLING, {"val_zeal": False}),
+        ([0.1, 0.5, 0.2, 0.6, 0.1, 0.3], FALLING, {}),
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.5] * 6, {}),
+        ([0.9, 0.7, 0.5], FALLING[:3], {}),
+    ],
+)
+def test_a_figure_without_a_known_name_is_good_the_way_it_moves_with_the_held_out_loss(
+    values: list[float], losses: list[float], known: dict[str, bool]
+) -> None:
+    history, own = _printing(values, losses)
+    assert directions(history, own) == known
+    figure = figures(history, own, None, known)[0]
+    assert figure.name == ("val_zeal" if known else "val_loss")
+    assert figure.higher_is_better is known.get("val_zeal", False)
+    assert unknown(history, known) == ([] if known else ["val_zeal"])
 
 
 def _attempt(value: float, name: str, batch: float) -> Attempt:

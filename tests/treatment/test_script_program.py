@@ -66,6 +66,25 @@ def test_what_the_untreated_run_trained_with_is_known_to_its_attempts(program, t
     assert "sizes 64 4" in (tmp_path / "run" / "attempt-01" / "output.log").read_text()
 
 
+def test_a_figure_of_its_own_is_judged_by_where_it_moves_with_the_loss(program):
+    evaluation = """    with torch.no_grad():
+        loss = F.cross_entropy(model(x), y).item()
+"""
+    source = (
+        TRAIN.split("    with torch")[0]
+        + evaluation
+        + "    print(f'epoch {epoch} val zeal: {50 - loss:.5f}')\n"
+    )
+    first = program(source).attempt(Prescription())
+    assert (first.metric_name, first.higher_is_better) == ("val_zeal", True)
+    assert not first.notes
+    by_hand = "(lambda a, b: ((a.exp() - F.one_hot(b)) ** 2).mean())("
+    alone = TRAIN.replace("val_acc", "val_zeal").replace("F.cross_entropy(", by_hand)
+    other = program(alone).attempt(Prescription())
+    assert other.metric_name.startswith("train_")
+    assert any("prints val zeal" in note and "--metric" in note for note in other.notes)
+
+
 def test_attempts_pause_go_on_crash_and_hang(program, tmp_path):
     source = TRAIN.replace("for epoch", "rate = optimizer.param_groups[0]['lr']\nfor epoch").replace(
         "    with torch.no_grad",

@@ -16,7 +16,7 @@ from akeso.errors import BadInput
 _SPLITS: Final = {
     "train": "train", "training": "train", "tr": "train",
     "val": "val", "valid": "val", "validation": "val", "eval": "val", "evaluation": "val", "dev": "val",
-    "test": "test", "testing": "test", "holdout": "test",
+    "test": "test", "testing": "test", "holdout": "test", "heldout": "test",
 }  # fmt: skip
 _QUANTITIES: Final = {
     "acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "nll": "loss", "f1": "f1", "auc": "auc",
@@ -25,10 +25,24 @@ _QUANTITIES: Final = {
     "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
     "score": "score", "wer": "wer", "cer": "cer", "jaccard": "iou", "mape": "mape", "smape": "mape",
     "mcc": "mcc", "kappa": "kappa", "psnr": "psnr", "ssim": "ssim", "ndcg": "ndcg", "mrr": "mrr",
-    "spearman": "correlation", "pearson": "correlation", "logloss": "loss",
+    "spearman": "correlation", "pearson": "correlation", "logloss": "loss", "pinball": "pinball", "crps": "crps",
+    "brier": "brier", "mase": "mase", "rmsle": "rmsle", "nrmse": "nrmse", "wape": "wape", "bpc": "bpc", "bpd": "bpd",
+    "deviance": "deviance", "rouge": "rouge", "chrf": "chrf", "hits": "hits", "gini": "gini", "map": "map",
 }  # fmt: skip
 #: Words that also mean something else: they count only after a split ("val error") or with "rate"/"score".
-_AMBIGUOUS: Final = {"error", "precision", "recall", "score", "r2", "wer", "cer"}
+_AMBIGUOUS: Final = {
+    "error",
+    "precision",
+    "recall",
+    "score",
+    "r2",
+    "wer",
+    "cer",
+    "hits",
+    "map",
+    "deviance",
+    "gini",
+}
 #: Shares, whose percentages are brought to 0..1.
 SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
 #: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
@@ -36,6 +50,54 @@ _NO_METRIC: Final = {
     "epoch", "step", "iteration", "iter", "batch", "time", "lr", "size", "seed", "eta", "patience", "at",
     "rate", "count", "weight", "scale",
 }  # fmt: skip
+#: What stands beside a word for held-out data and is no figure of how good a model is on it.
+_NO_FIGURE: Final = _NO_METRIC | {
+    "set",
+    "split",
+    "data",
+    "dataset",
+    "sample",
+    "samples",
+    "images",
+    "rows",
+    "batches",
+    "examples",
+    "items",
+    "loader",
+    "fraction",
+    "ratio",
+    "share",
+    "every",
+    "interval",
+    "freq",
+    "frequency",
+    "best",
+    "mean",
+    "std",
+    "n",
+    "num",
+    "len",
+    "seconds",
+    "secs",
+    "sec",
+    "s",
+    "ms",
+    "it",
+    "shape",
+    "in",
+    "on",
+    "after",
+    "for",
+    "to",
+    "and",
+    "with",
+    "took",
+    "of",
+}
+#: Between a word for held-out data and the name of a figure.
+_BESIDE: Final = re.compile(r"[\s_:/.\-\[\]()|>]{1,4}$")
+#: "held-out" and "held out" are one word here.
+_HELD_OUT: Final = re.compile(r"\bheld[\s_-]out\b", re.IGNORECASE)
 
 _NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
@@ -58,6 +120,7 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
     """The metrics that one printed line holds, as name and value, in order."""
     if not any(character.isdigit() for character in line) and "nan" not in line.lower():
         return []
+    line = _HELD_OUT.sub("heldout", line)
     found: list[tuple[str, float]] = []
     split = ""
     read_until = 0
@@ -77,6 +140,26 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
             of = split or next(filter(None, between), "")  # "accuracy on the 10000 test images: 91.2 %"
             found.append((f"{of}_{quantity}" if of else quantity, value[0]))
             read_until = value[1]
+    return found
+
+
+def unknown_figures(line: str) -> list[tuple[str, float]]:
+    """Figures of held-out data whose name says nothing: a word right between one for such data and a number.
+
+    >>> unknown_figures("epoch 3 | val zeal 0.123 | lr 0.1")
+    [('val_zeal', 0.123)]
+    """
+    if not any(character.isdigit() for character in line):
+        return []
+    line = _HELD_OUT.sub("heldout", line)
+    words, found = _words(line), []
+    for (split, _, end), (name, start, last) in zip(words, words[1:], strict=False):
+        of, label = _SPLITS.get(split.lower(), "train"), name.lower()
+        if of == "train" or label in _SPLITS or label in _QUANTITIES or label in _NO_FIGURE:
+            continue
+        value = _value_after(line, last, label) if _BESIDE.match(line[end:start]) else None
+        if value is not None:
+            found.append((f"{of}_{label}", value[0]))
     return found
 
 
@@ -125,9 +208,11 @@ class PrintedMetrics:
 
     LABELS: Final = 32
     VALUES: Final = 512
+    REPEATED: Final = 3
 
     def __init__(self) -> None:
         self._values: dict[str, list[tuple[int, float]]] = {}
+        self._others: dict[str, list[tuple[int, float]]] = {}
         self._heard = 0
         self._worth_telling = 4
 
@@ -135,16 +220,29 @@ class PrintedMetrics:
         """Take in one printed line; whether so much is new that it is worth recording."""
         for label, value in printed_metrics(line):
             self._heard += 1
-            if label not in self._values and len(self._values) >= self.LABELS:
-                continue
-            values = self._values.setdefault(label, [])
-            values.append((step, value))
-            if len(values) > self.VALUES:
-                del values[1::2]
+            self._keep(self._values, label, step, value)
+        for label, value in unknown_figures(line):
+            self._keep(self._others, label, step, value)
         if self._heard < self._worth_telling:
             return False
         self._worth_telling = 2 * self._heard
         return True
+
+    def _keep(self, kept: dict[str, list[tuple[int, float]]], label: str, step: int, value: float) -> None:
+        if label not in kept and len(kept) >= self.LABELS:
+            return
+        values = kept.setdefault(label, [])
+        values.append((step, value))
+        if len(values) > self.VALUES:
+            del values[1::2]
+
+    def others(self) -> dict[str, list[list[float]]]:
+        """Step and value of held-out figures that no name explains, of those that were printed again and again."""
+        return {
+            label: [[step, value] for step, value in values]
+            for label, values in self._others.items()
+            if len({step for step, _ in values}) >= self.REPEATED and len({value for _, value in values}) > 1
+        }
 
     def as_fact(self) -> dict[str, list[list[float]]]:
         """Step and value of each metric; shares printed as percentages without a sign are scaled."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from akeso.history import History, Series
 
@@ -12,10 +15,12 @@ Curve = tuple[tuple[int, float], ...]
 _HIGHER = frozenset(
     {
         "accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score", "mcc", "kappa", "psnr",
-        "ssim", "ndcg", "mrr", "correlation",
+        "ssim", "ndcg", "mrr", "correlation", "rouge", "chrf", "hits", "map", "gini",
     }
 )  # fmt: skip
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
+#: Evaluations, and how closely they have to go with the loss of the same, that tell which way a figure is good.
+_ENOUGH, _PLAIN = 5, 0.8
 #: Readings that make one point of a curve, where there are three times as many.
 _READINGS = 4
 
@@ -35,11 +40,17 @@ class Figure:
         return self.curve[-1][1] if self.curve else None
 
 
-def figures(history: History, own_losses: Curve, higher_is_better: bool | None) -> list[Figure]:
+def figures(
+    history: History,
+    own_losses: Curve,
+    higher_is_better: bool | None,
+    directions: Mapping[str, bool] | None = None,
+) -> list[Figure]:
     """Every figure a run gives, the most telling first.
 
     ``own_losses`` are evaluation losses in the script's own measure, which a changed loss does not change;
-    ``higher_is_better`` is what the user said of ``--metric``.
+    ``higher_is_better`` is what the user said of ``--metric``, ``directions`` whether more is better of figures whose
+    names do not tell.
     """
     found = [Figure("metric", higher_is_better is not False, _curve(history.series("metric")), 0)]
     found.append(Figure("val_accuracy", True, _curve(history.series("val_accuracy")), 1))
@@ -51,12 +62,50 @@ def figures(history: History, own_losses: Curve, higher_is_better: bool | None) 
             found.append(Figure(str(label), quantity in _HIGHER, curve, 2 if quantity in _HIGHER else 3))
         elif not split and quantity in _HIGHER:
             found.append(Figure(str(label), True, curve, 5))
+    for label, higher in (directions or {}).items():
+        if curve := _unnamed(history).get(label):
+            found.append(Figure(label, higher, curve, 3))
     found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 4))
     found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
     found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))
     # What is evaluated before the first step, as trainers do to see that it works, says nothing of the training.
     found = [replace(one, curve=_trained(one.curve)) if is_held_out(one.name) else one for one in found]
     return sorted((figure for figure in found if figure.curve), key=lambda figure: figure.rank)
+
+
+def directions(history: History, own_losses: Curve) -> dict[str, bool]:
+    """Of the figures whose names do not tell: whether more is better, where they plainly move with the held-out loss.
+
+    The loss of the training says nothing of that: it falls as well where everything held out gets worse.
+    """
+    losses = dict(own_losses or _curve(history.series("val_loss")))
+    found = {}
+    for label, curve in _unnamed(history).items():
+        pairs = [(losses[step], value) for step, value in _trained(curve) if step in losses]
+        together = _rank_correlation(pairs) if len(pairs) >= _ENOUGH else 0.0
+        if abs(together) >= _PLAIN:
+            found[label] = together < 0
+    return found
+
+
+def unknown(history: History, known: Mapping[str, bool]) -> list[str]:
+    """The held-out figures that are printed and of which it is not known whether more is better."""
+    return [label for label in _unnamed(history) if label not in known]
+
+
+def _unnamed(history: History) -> dict[str, Curve]:
+    printed = dict(history.facts.get("printed_figures") or {})
+    return {
+        str(label): tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
+        for label, values in printed.items()
+    }
+
+
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    ranks = [np.argsort(np.argsort(values)) for values in zip(*pairs, strict=True)]
+    if any(len(set(values)) < 2 for values in zip(*pairs, strict=True)):
+        return 0.0
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def chosen(found: list[Figure], agreed: tuple[str, bool] | None) -> Figure | None:

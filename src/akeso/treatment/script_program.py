@@ -19,7 +19,7 @@ from akeso.script.prescribed.order import Answer, Order
 from akeso.script.prescribed.process import Running, Stop
 from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
-from akeso.treatment.script_metric import Curve, Figure, chosen, figures
+from akeso.treatment.script_metric import Curve, Figure, chosen, directions, figures, is_held_out, unknown
 
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
@@ -77,6 +77,7 @@ class ScriptProgram(Program):
         self._number = 0
         self._pace: float | None = None  # seconds per step of the untreated run
         self._agreed: Figure | None = None
+        self._directions: dict[str, bool] = {}  # of figures whose names do not tell
         self._keeping = Keeping(self.folder / "aside")
 
     def describe(self) -> str:
@@ -327,7 +328,9 @@ class ScriptProgram(Program):
         history = _history(case.folder)
         history.planned_steps = self.planned_steps or answer.planned_steps
         own: Curve = tuple((int(step), float(value)) for step, value in answer.evaluations)
-        found = figures(history, own, self._higher)
+        if not prescription:
+            self._directions |= directions(history, own)
+        found = figures(history, own, self._higher, self._directions)
         if self._agreed is None or (found and found[0].rank < self._agreed.rank):
             self._agreed = found[0] if found else None
         agreed = (self._agreed.name, self._agreed.higher_is_better) if self._agreed is not None else None
@@ -355,8 +358,18 @@ class ScriptProgram(Program):
             curve=figure.curve if figure is not None else (),
             planned_steps=self.planned_steps or answer.planned_steps,
             spent=spent,
-            notes=tuple(answer.ledger.get("notes", ())),
+            notes=(*answer.ledger.get("notes", ()), *self._unused(history, figure)),
         )
+
+    def _unused(self, history: History, figure: Figure | None) -> list[str]:
+        """What to do where figures of held-out data are printed and the run is judged by others all the same."""
+        if figure is not None and is_held_out(figure.name):
+            return []
+        return [
+            f"the script prints {label.replace('_', ' ')}, and whether more of it is better is not known: name it with "
+            "--metric and --higher-is-better or --lower-is-better to be judged by it"
+            for label in unknown(history, self._directions)
+        ]
 
 
 def _history(folder: Path) -> History:

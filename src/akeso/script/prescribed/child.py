@@ -271,6 +271,8 @@ class Child:
         if watch is not None:
             if printed := self._printed.as_fact():
                 watch.record.fact("printed_metrics", printed)
+            if others := self._printed.others():
+                watch.record.fact("printed_figures", others)
             watch.history  # noqa: B018 - catches up with what is still on its way
             watch.record.flush()
             answer.overhead = watch.overhead
