@@ -248,6 +248,23 @@ def test_the_same_bits_and_nothing_left_behind() -> None:
         assert np.array_equal(one, other)
 
 
+def test_metrics_are_computed_as_without_a_watch() -> None:
+    modes: list[int] = []
+
+    def looks_around(y: Any, answer: Any) -> Any:
+        modes.append(len(torch.overrides._get_current_function_mode_stack()))
+        return (y - answer).square().mean()
+
+    x, y = values()
+    model = dense(1, None)
+    model.compile("adam", "mse", metrics=[looks_around])
+    with akeso.watch() as watch:
+        model.fit(x, y, 32, epochs=2, validation_split=0.2, verbose=0)
+    assert set(modes) == {0}
+    assert watch.history.facts["loss"] == "mse_loss"
+    assert "loss_terms" not in watch.history.facts
+
+
 @pytest.mark.parametrize(
     "loss",
     [

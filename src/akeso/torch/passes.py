@@ -68,7 +68,7 @@ class Passes:
         self._outputs: deque[int] = deque(maxlen=16)  # where the last outputs of models lie
         self.reading = False
         self.broken = False
-        self.aside = False  # what is called now is none of the script's
+        self._aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
         self.directions = False  # whether outputs were compared with targets by their direction
@@ -116,6 +116,12 @@ class Passes:
     def fetching(self) -> None:
         """What a data loader does to make a batch is none of our business, and there may be much of it."""
         if self._mode is not None and not self._stack:
+            self._pop()
+
+    def look_away(self, begins: bool) -> None:
+        """Somebody else's arithmetic begins, or is over: nothing is seen from here to the next pass."""
+        self._aside = begins
+        if begins and not self._stack:
             self._pop()
 
     def settle(self) -> None:
@@ -233,7 +239,7 @@ class Passes:
 
     def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.function_calls += 1
-        if self.aside or peek_interpreter_stack() is not None:
+        if self._aside or peek_interpreter_stack() is not None:
             return
         began = perf_counter()
         try:

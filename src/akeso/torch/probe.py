@@ -386,7 +386,7 @@ class Probe(Listener):
 
     def aside(self, begins: bool) -> None:
         """What Keras calls to compute its own figures is none of the script's."""
-        self._passes.aside = begins
+        self._passes.look_away(begins)
 
     def compared(self, loss: Any, target: Any, prediction: Any, value: Any, weighted: bool) -> None:
         """Keras has computed a loss: taken for the call of torch that gives the same."""
