@@ -12,8 +12,18 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.treatment import Attempt, Edit, Prescription
-from akeso.treatment.plans.judging import comparable, cured, disappoints, learnt_more, out_of_reach
-from akeso.treatment.plans.ledger import better
+from akeso.treatment.plans import Wishes
+from akeso.treatment.plans.judging import (
+    closest,
+    comparable,
+    cured,
+    disappoints,
+    learnt_more,
+    out_of_reach,
+    outdone,
+    smallest_first,
+)
+from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.plans.race import promise
 from tests.treatment.programs import Resumable, Scripted
 
@@ -338,3 +348,54 @@ def test_what_is_as_good_as_was_asked_for_is_left_alone() -> None:
     assert outcome.before_whole
     assert not outcome.prescription
     assert akeso.treat(Suspected(0.9), target=0.99).prescription
+
+
+def _rated(value: float, cure: Prescription, steps: int = 40) -> Attempt:
+    history = History(planned_steps=400)
+    for step in range(steps):
+        history.add(step, "loss", "", 1.0 - value / 2)
+        history.add(step, "baseline_loss", "", 1.0)
+    history.facts["val_size"] = 600
+    return Attempt(cure, 0, steps, 1.0, value, "val_accuracy", history=history, curve=((steps, value),))
+
+
+LOWER = Prescription([Edit("set-learning-rate", "", {"to": 0.01})])
+ADAM = Prescription([Edit("substitute-optimizer", "", {"to": "Adam", "lr": 0.001})])
+CLIPPED = Prescription([Edit("clip-gradient", "", {"kind": "norm", "limit": 1.0})])
+
+
+def test_where_the_rate_is_the_fault_a_lower_one_is_held_against_another_optimizer_and_taken_if_as_good() -> (
+    None
+):
+    too_high = Diagnosis("learning-rate-too-high", "error", 0.9, "", 0, {}, (), (), "")
+    untreated = replace(_rated(0.3, Prescription()), diagnoses=(too_high,))
+    adam, clipped, lower = _rated(0.76, ADAM), _rated(0.75, CLIPPED), _rated(0.72, LOWER)
+    assert closest([adam, clipped, lower], untreated) == [adam, lower]
+    assert smallest_first([adam, lower, clipped], untreated) == [lower, adam, clipped]
+    behind = _rated(0.6, LOWER)
+    assert smallest_first([adam, behind, clipped], untreated) == [adam, behind, clipped]
+    of_another_kind = replace(untreated, diagnoses=(replace(too_high, problem="vanishing-gradient"),))
+    assert closest([adam, clipped, lower], of_another_kind) == [adam, clipped]
+    assert smallest_first([adam, lower], of_another_kind) == [adam, lower]
+
+
+def test_a_cure_that_ends_below_where_another_was_is_outdone() -> None:
+    assert outdone(_rated(0.7, LOWER, 400), [_rated(0.8, ADAM)])
+    assert not outdone(_rated(0.79, LOWER, 400), [_rated(0.8, ADAM)])
+    assert not outdone(_rated(0.7, LOWER, 400), [])
+
+
+class Endless(Scripted):
+    """One that does not say how long it will be."""
+
+    @property
+    def planned_steps(self) -> Any:
+        return None
+
+
+def test_a_training_that_was_ended_early_is_not_taken_for_short() -> None:
+    ledger = Ledger(Endless(0.5, None), Wishes(2.0, None, (), (), False, None, lambda tried: None), "akeso")
+    ledger.untreated = replace(_rated(0.3, Prescription(), 15), planned_steps=None)
+    assert ledger.planned == 400
+    ledger.untreated = replace(_rated(0.3, Prescription(), 150), planned_steps=None)
+    assert ledger.planned == 600

@@ -11,7 +11,7 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.script.rewrite import Change
 from akeso.treatment import Attempt, Prescription
-from akeso.treatment.outcome import Outcome
+from akeso.treatment.outcome import Cost, Outcome
 from akeso.treatment.telling import Teller
 from tests.treatment.programs import Resumable, Scripted
 
@@ -35,6 +35,13 @@ def test_a_run_that_was_stopped_early_is_said_to_have_been_and_where() -> None:
     misread = replace(outcome.attempts[0].attempt, planned_steps=5)
     outcome = replace(outcome, attempts=(replace(outcome.attempts[0], attempt=misread),))
     assert f"(stopped early, after {share} steps)" in said(outcome)
+
+
+def test_the_time_that_went_by_is_told_beside_the_steps() -> None:
+    outcome = replace(akeso.treat(Scripted(0.5, lambda cure: 0.9)), cost=Cost(1.5, 130.0))
+    for text in (said(outcome), str(outcome)):
+        assert "the steps of 1.50 plain trainings; 2 min 10 s went by" in text
+    assert "; 5.2 s went by" in said(replace(outcome, cost=Cost(1.5, 5.21)))
 
 
 def test_what_follows_from_a_cause_is_not_said_as_if_it_were_one() -> None:

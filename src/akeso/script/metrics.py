@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -153,7 +154,7 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
         return []
     line = _HELD_OUT.sub("heldout", line)
     words, found = _words(line), []
-    for (split, _, end), (name, start, last) in zip(words, words[1:], strict=False):
+    for (split, _, end), (name, start, last) in itertools.pairwise(words):
         of, label = _SPLITS.get(split.lower(), "train"), name.lower()
         if of == "train" or label in _SPLITS or label in _QUANTITIES or label in _NO_FIGURE:
             continue

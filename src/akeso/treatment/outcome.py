@@ -42,11 +42,22 @@ class Tried:
 class Cost:
     """What a treatment took, the untreated run included.
 
-    ``steps`` is in multiples of one plain training, so 1.0 is what the user would have spent anyway.
+    ``steps`` is in multiples of one plain training, so 1.0 is what the user would have spent anyway; ``seconds`` is all
+    the time that went by, in which every attempt was also started, watched and judged.
     """
 
     steps: float
     seconds: float
+
+    def describe(self) -> str:
+        """The cost in a few words.
+
+        >>> Cost(1.5, 130.0).describe()
+        'the steps of 1.50 plain trainings; 2 min 10 s went by, with every start, look and evaluation'
+        """
+        minutes, seconds = divmod(round(self.seconds), 60)
+        time = f"{minutes} min {seconds} s" if minutes else f"{self.seconds:.1f} s"
+        return f"the steps of {self.steps:.2f} plain trainings; {time} went by, with every start, look and evaluation"
 
     def to_dict(self) -> dict[str, float]:
         """The cost as plain JSON values."""
@@ -153,7 +164,8 @@ class Outcome:
         after = "unknown" if self.after is None else f"{self.after:.4g}"
         early = self.fate
         lines = [
-            f"{self.status}: {name} {before}{early} -> {after}, at {self.cost.steps:.2f} plain trainings"
+            f"{self.status}: {name} {before}{early} -> {after}",
+            f"  cost   {self.cost.describe()}",
         ]
         remarks = tuple(found for found in self.diagnoses if found.severity == "info")
         for word, some in (("found ", self.causes), ("so    ", self.consequences), ("remark", remarks)):

@@ -63,8 +63,7 @@ def figures(
         elif not split and quantity in _HIGHER:
             found.append(Figure(str(label), True, curve, 5))
     for label, higher in (directions or {}).items():
-        if curve := _unnamed(history).get(label):
-            found.append(Figure(label, higher, curve, 3))
+        found.append(Figure(label, higher, _unnamed(history).get(label, ()), 3))
     found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 4))
     found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
     found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))

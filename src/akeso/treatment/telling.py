@@ -78,7 +78,7 @@ class Teller:
             say(f"  left: {found.sentence or found.problem}", markup=False)
         for note in outcome.notes:
             say(f"  note: {note}", markup=False)
-        say(f"  cost: {outcome.cost.steps:.2f} plain trainings, {outcome.cost.seconds:.1f} s", markup=False)
+        say(f"  cost: {outcome.cost.describe()}", markup=False)
         if outcome.interrupted:
             say("  interrupted: this is the best so far", markup=False)
         self._change(change)

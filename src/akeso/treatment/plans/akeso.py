@@ -12,6 +12,7 @@ from akeso.treatment.plans._base import Plan, Wishes
 from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
+    closest,
     comparable,
     cured,
     disappoints,
@@ -23,6 +24,7 @@ from akeso.treatment.plans.judging import (
     learnt_nothing,
     left_over,
     out_of_reach,
+    outdone,
     rank,
     removes_fault,
     same_course,
@@ -92,7 +94,10 @@ class AkesoPlan(Plan):
             winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :], first=position == 0)
             if winner is not None and (best is None or better(winner, best)):
                 best = winner
-            if best is not None and (not in_doubt(best) or _reached(ledger, best)):
+            rivals = ranked[position + 1 :]
+            if best is not None and (
+                _reached(ledger, best) or not (in_doubt(best) or outdone(best, rivals[:1]))
+            ):
                 break
         if best is None:
             return self._give_up(ledger, untreated)
@@ -155,11 +160,7 @@ class AkesoPlan(Plan):
 
     def _second_rung(self, ledger: Ledger, untreated: Attempt, ranked: list[Attempt]) -> list[Attempt]:
         rung = round(SECOND_RUNG * ledger.planned)
-        close = [
-            attempt
-            for attempt in ranked[:2]
-            if promise(attempt, untreated) > promise(ranked[0], untreated) - 0.25
-        ]
+        close = closest(ranked, untreated) if ranked else []
         if len(close) < 2 or ranked[0].steps >= rung:
             return ranked
         behind = sum(attempt.steps for attempt in close) if ledger.program.resumable else 0
@@ -172,9 +173,10 @@ class AkesoPlan(Plan):
             and further[1].score >= further[0].score
         ):
             further.reverse()  # a higher rate is ahead at first: one that is overtaken already falls further behind
-        for attempt in ranked[2:]:
+        others = [attempt for attempt in ranked if all(attempt is not other for other in close)]
+        for attempt in others:
             ledger.judge(attempt, f"rejected: less promising than {further[0].prescription.describe()}")
-        return further + ranked[2:]
+        return further + others
 
     def _prove(
         self, ledger: Ledger, untreated: Attempt, contestant: Attempt, rivals: list[Attempt], *, first: bool

@@ -36,6 +36,8 @@ _AT_ONCE = frozenset(
 )  # fmt: skip
 #: What changes no more than the rate.
 _RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
+#: How much less promising one may be that is worth a second look.
+_NEAR = 0.25
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
@@ -152,20 +154,43 @@ def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
     return certain and not leaves_fault(attempt, untreated)
 
 
+def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
+    """The first and the one that is to be held against it once more, where it is close.
+
+    Where the rate is the fault and another optimizer comes first, that is the best of those that change only the rate.
+    """
+    first, others = ranked[0], ranked[1:2]
+    if _rate_too_high(untreated) and first.prescription.of("substitute-optimizer"):
+        others = [other for other in ranked[1:] if _rate_alone(other) and not errors(other)][:1] or others
+    near = promise(first, untreated) - _NEAR
+    return [first, *(other for other in others if promise(other, untreated) > near)]
+
+
 def smallest_first(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
     """The same order, but a rate alone before another optimizer where the rate is the fault and does about as well."""
-    named = {found.problem for found in untreated.diagnoses}
-    causes = [found for found in treatable(untreated.diagnoses) if not named & set(found.because_of)]
-    if not ranked or not causes or causes[0].problem != "learning-rate-too-high":
+    if not ranked or not _rate_too_high(untreated):
         return ranked
     first = ranked[0]
     for attempt in ranked[1:] if first.prescription.of("substitute-optimizer") else ():
-        alone = all(edit.remedy in _RATE_ALONE for edit in attempt.prescription)
-        as_good = comparable(attempt, first) and not better(first, attempt)
+        alone = _rate_alone(attempt)
+        # Of two trainings under way the one that is ahead by little may well end behind.
+        near = margin(attempt) * (1 if attempt.whole else 2)
+        as_good = comparable(attempt, first) and attempt.score >= first.score - near
         as_good = as_good and learnt(attempt) > learnt(first) - _MORE
         if alone and as_good and attempt.steps >= first.steps and not errors(attempt):
             return [attempt, *(other for other in ranked if other is not attempt)]
     return ranked
+
+
+def _rate_too_high(untreated: Attempt) -> bool:
+    """Whether a rate that is too high is what everything else comes from."""
+    named = {found.problem for found in untreated.diagnoses}
+    causes = [found for found in treatable(untreated.diagnoses) if not named & set(found.because_of)]
+    return bool(causes) and causes[0].problem == "learning-rate-too-high"
+
+
+def _rate_alone(attempt: Attempt) -> bool:
+    return all(edit.remedy in _RATE_ALONE for edit in attempt.prescription)
 
 
 def disappoints(current: Attempt, untreated: Attempt, rivals: list[Attempt], share: float) -> str:
@@ -213,6 +238,14 @@ def falls_back(attempt: Attempt, among: int = 1) -> bool:
     sign = 1.0 if attempt.higher_is_better else -1.0
     best = max((sign * value for _, value in attempt.curve), default=attempt.score)
     return best > attempt.score + margin(attempt, among)
+
+
+def outdone(best: Attempt, rivals: list[Attempt]) -> bool:
+    """Whether a cure that was proved has ended below where another was on its way."""
+    return any(
+        comparable(rival, best) and better(rival, best) and not errors(rival) - errors(best)
+        for rival in rivals
+    )
 
 
 def errors(attempt: Attempt) -> set[str]:

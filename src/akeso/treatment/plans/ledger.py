@@ -19,6 +19,8 @@ from akeso.treatment.program import Attempt, Program
 
 #: Batches whose answers make one value of a training's accuracy.
 _BATCHES = 4
+#: Steps of a training of which nothing is known.
+_LENGTH = 400
 #: How often luck alone may put a model ahead of the untreated one.
 _LUCK = 0.05
 
@@ -43,8 +45,11 @@ class Ledger:
         known = self.program.planned_steps
         if known is None and self.untreated is not None:
             whole = (attempt.steps for attempt in (self.untreated, *self.attempts) if attempt.whole)
-            known = self.untreated.planned_steps or next(whole, None) or 4 * self.untreated.steps
-        return max(1, known or 400)
+            # One that was ended early says nothing of how long it would have been.
+            known = (
+                self.untreated.planned_steps or next(whole, None) or max(_LENGTH, 4 * self.untreated.steps)
+            )
+        return max(1, known or _LENGTH)
 
     @property
     def room(self) -> float:
