@@ -171,3 +171,20 @@ def test_a_last_layer_that_nobody_wants_is_a_remark_and_one_that_nobody_trains_i
     history.events.append(Event(8, "detached", fresh.name, {"reason": reason}))
     (found,) = (one for one in examine(history).diagnoses if one.problem == "parameters-not-trained")
     assert found.severity == severity
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_weights_of_any_scheme_that_no_optimizer_has_are_missed_unless_they_were_trained(
+    trained: bool,
+) -> None:
+    history = Sketch(loss=LEARNS, accuracy=lambda s: 0.1 + 0.85 * s).history()
+    grown = 1.3 if trained else 1.0
+    history.layers = [
+        replace(layer, parameters=(replace(one, init_std=grown * math.sqrt(2 / sum(one.shape))),))
+        for layer in history.layers
+        for one in layer.parameters[:1]
+    ]
+    for layer in history.layers[:3]:
+        history.events.append(Event(8, "detached", layer.parameters[0].name, {"reason": "not-in-optimizer"}))
+    (found,) = (one for one in examine(history).diagnoses if one.problem == "parameters-not-trained")
+    assert found.severity == ("info" if trained else "warning")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -90,3 +92,23 @@ def test_frozen_weights_that_nothing_was_loaded_into_are_remarked_on(drawn: bool
             optimizer.step()
     found = [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
     assert [(one.severity, one.layer) for one in found] == ([("info", "0.0")] if said else [])
+
+
+def test_a_teacher_that_was_trained_before_is_not_as_it_was_drawn() -> None:
+    torch.manual_seed(0)
+    teacher = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+    student = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+    def train(model: torch.nn.Module, wanted: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(60):
+            x = torch.randn(32, 8)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), wanted(x)).backward()
+            optimizer.step()
+
+    with akeso.watch() as watch:
+        train(teacher, lambda x: (x[:, 0] > 0).long())
+        teacher.requires_grad_(False)
+        train(student, lambda x: teacher(x).argmax(1))
+    assert "parameters-not-trained" not in {one.problem for one in watch.diagnoses}

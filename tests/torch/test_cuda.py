@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import akeso
+from akeso.torch import inputs
 from tests.torch.loops import LOOPS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -117,3 +118,9 @@ def test_a_captured_step_is_left_alone(tmp_path) -> None:
             assert watch.steps == len(watch.history.series("loss")) == 5
         found.append([parameter.detach().cpu() for parameter in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_shares_of_nothing_are_nothing() -> None:
+    for rows, size in ((64, 28), (41, 7), (55, 3), (61, 1)):
+        found = dict(inputs.input_items(torch.rand(rows, 1, size, size, device="cuda")))
+        assert float(found["input_nonfinite"]) == 0.0

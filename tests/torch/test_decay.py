@@ -34,3 +34,39 @@ def test_decay_is_named_where_it_cancels_what_is_to_be_learnt(
                 F.cross_entropy(model(x[batch]), y[batch]).backward()
                 optimizer.step()
     assert [one.problem for one in watch.diagnoses if one.severity != "info"] == found
+
+
+def test_decay_is_not_the_cause_where_dead_units_leave_no_gradient() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
+    for layer in model[::2]:
+        nn.init.normal_(layer.weight, std=0.01)
+        nn.init.constant_(layer.bias, -0.2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
+    with akeso.watch(model, optimizer, planned_steps=600) as watch:
+        for _ in range(600):
+            x = torch.randn(32, 8)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+            optimizer.step()
+    problems = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert "over-regularised" not in problems
+    assert "dying-relu" in problems
+
+
+def test_gradients_clipped_while_they_are_scaled_are_what_holds_a_training_up() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
+    with akeso.watch(model, optimizer, planned_steps=600) as watch:
+        for _ in range(600):
+            x = torch.randn(32, 8)
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(model(x), (x[:, 0] > 0).long())).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    first = watch.diagnoses[0]
+    assert first.problem == "learning-rate-too-low", watch.diagnoses
+    assert "call `scaler.unscale_(optimizer)` first" in first.sentence

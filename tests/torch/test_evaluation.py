@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import akeso
 from akeso.torch.evaluating import Evaluations
@@ -116,3 +119,51 @@ def test_what_was_evaluated_last_is_not_taken_for_what_is_trained_on() -> None:
             optimizer.step()
     assert set(watch.history.series("batch_size").values.tolist()) == {8.0}
     assert watch.history.series("input_max").values.max() == 0.0
+
+
+def test_passes_after_an_evaluation_that_ends_inside_of_no_grad_are_training() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    data = torch.randn(64, 4)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def neighbours() -> float:
+        model.eval()
+        found = nn.functional.normalize(model(data), dim=1)
+        near = (found @ found.T).topk(2).indices[:, 1]
+        model.train()
+        return float((near == 0).float().mean())
+
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(40):
+            one, other = (model(data + 0.1 * torch.randn_like(data)) for _ in range(2))
+            scores = nn.functional.normalize(one, dim=1) @ nn.functional.normalize(other, dim=1).T
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(scores / 0.5, torch.arange(64)).backward()
+            optimizer.step()
+            if step % 8 == 7:
+                neighbours()
+    assert not [event for event in watch.history.events_of("evaluation") if event.data["training_mode"]]
+    assert not watch.history.series("val_loss")
+    assert "wrong-mode" not in {diagnosis.problem for diagnosis in watch.diagnoses}
+
+
+def test_a_loader_that_the_script_lets_go_of_is_gone() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def part_of_a_pass() -> weakref.ref[DataLoader[Any]]:
+        loader = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8)
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+            break
+        return weakref.ref(loader)
+
+    with akeso.watch(model, optimizer) as watch:
+        left = part_of_a_pass()
+        gc.collect()
+        assert left() is None
+    assert len(watch.history.events_of("epoch")) == 1

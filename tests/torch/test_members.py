@@ -204,3 +204,25 @@ def test_models_go_by_what_the_script_calls_them_where_their_class_says_little()
             optimizer.step()
     assert watch.history.facts["models"] == ["actor", "critic", "Small", "target"]
     assert "actor.0" in [layer.name for layer in watch.history.layers]
+
+
+def test_names_stay_when_an_averaged_copy_is_validated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
+    averaged = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with akeso.watch() as watch:
+        for step in range(60):
+            x = torch.randn(32, 4)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+            optimizer.step()
+            if step % 10 == 9:
+                averaged.load_state_dict(model.state_dict())
+                with torch.no_grad():
+                    nn.functional.mse_loss(averaged(x), x.sum(1, keepdim=True))
+    history = watch.history
+    assert set(history.scopes("grad_l2")) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert history.scopes("act_dead") == ["1"]
+    assert [layer.name for layer in history.layers if layer.visible] == ["0", "1", "2"]
+    assert history.facts["layers_seen"] == 2

@@ -178,9 +178,13 @@ class ParametersNotTrained(Detector):
             severity: Severity = "info"
             if used and suffers:
                 severity = "error"
-            elif reason in ("unregistered", "made-anew") or any(
-                _fresh(history, name) and not (reason == "no-grad" and _at_the_end(history, name, names))
-                for name in used
+            elif (
+                reason in ("unregistered", "made-anew")
+                or (reason == "not-in-optimizer" and _as_drawn(history, used))
+                or any(
+                    _fresh(history, name) and not (reason == "no-grad" and _at_the_end(history, name, names))
+                    for name in used
+                )
             ):
                 severity = "warning"
             shown = used or names
@@ -206,7 +210,11 @@ class ParametersNotTrained(Detector):
 
     def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
         """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""
-        frozen = [one.name for one in history.parameters if not one.trainable and len(one.shape) >= 2]
+        frozen = [
+            one.name
+            for one in history.parameters
+            if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
+        ]
         frozen = [name for name in frozen if _used(history, name)]
         if len(frozen) < 2 or not all(_fresh(history, name) for name in frozen):
             return
@@ -279,6 +287,34 @@ def _fresh(history: History, name: str) -> bool:
             default = 1.0 / math.sqrt(3.0 * fan_in)
             return abs(parameter.init_std / default - 1.0) < 2.0 / math.sqrt(size) + 0.005
     return False
+
+
+def _as_drawn(history: History, names: list[str]) -> bool:
+    """Whether weights, all but a few, are as large as one of the usual schemes draws them: nothing has trained them."""
+    given = [one for one in history.parameters if one.name in set(names) and len(one.shape) >= 2]
+    drawn = sum(
+        any(
+            abs(one.init_std / std - 1.0) < 2.0 / math.sqrt(math.prod(one.shape)) + 0.005
+            for std in _usual(one.shape)
+        )
+        for one in given
+    )
+    return len(given) >= 2 and drawn >= 0.8 * len(given)
+
+
+def _usual(shape: tuple[int, ...]) -> tuple[float, ...]:
+    """The deviations that weights of a shape are drawn with: torch's own, Glorot, He, and those of language models."""
+    inside = math.prod(shape[2:])
+    inputs, outputs = shape[1] * inside, shape[0] * inside
+    return (
+        1.0 / math.sqrt(3.0 * inputs),
+        math.sqrt(2.0 / (inputs + outputs)),
+        math.sqrt(2.0 / inputs),
+        math.sqrt(2.0 / outputs),
+        1.0 / math.sqrt(inputs),
+        0.02,
+        1.0,
+    )
 
 
 #: By reason, of one parameter and of several.

@@ -99,6 +99,7 @@ class LearningRateTooLow(Detector):
             },
             f"The learning rate is too low: all {stand.length} steps together can change the weights by "
             f"{way:.1%} of their size at most"
+            + _clipped(history)
             + (
                 f"; it has fallen to {last_rate(history):.1g} by step {history.steps}."
                 if last_rate(history) < self.decayed * rate(history)
@@ -184,6 +185,7 @@ class OverRegularised(Detector):
     name: ClassVar[str] = "over-regularised"
     min_steps: int = 50
     pull: float = 0.7
+    alive: float = 1e-4
     shrunk: float = 0.3
     dropout: float = 0.85
     learned: float = 0.9
@@ -208,7 +210,9 @@ class OverRegularised(Detector):
         pull = self._pull(history, decay, network.early(history, 0.2, 30))
         kept = self._kept(history)
         dropped = _dropout(history)
-        by_decay = decay > 0 and pull >= self.pull and kept < 0.9
+        # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
+        alive = decay >= self.alive * pull
+        by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
         by_penalty = kept <= self.shrunk
         by_dropout = dropped >= self.dropout and not (stand.learned(self.learned) and stand.recent.falls)
         if not (by_decay or by_penalty or by_dropout):
@@ -295,6 +299,20 @@ class OverRegularised(Detector):
                 late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
                 found.append(curves.median(late) / float(norm.values[0]))
         return float(np.median(found)) if found else math.nan
+
+
+def _clipped(history: History) -> str:
+    """What clipping has to do with steps that are too short."""
+    names = ("grad_norm_raw", "grad_norm", "clip_limit", "loss_scale")
+    raw, applied, limit, scale = (curves.median(history.series(name).finite().values) for name in names)
+    if not raw > 100 * applied:
+        return ""
+    if scale > 1 and 0.5 < applied * scale / limit < 2.0:
+        return (
+            f", since the gradients are clipped to {limit:g} while they are multiplied by the loss scale "
+            f"({scale:g}): call `scaler.unscale_(optimizer)` first"
+        )
+    return f", since clipping to {limit:g} leaves {applied / raw:.1g} of the gradients"
 
 
 def _optimizers(history: History) -> list[dict[str, Any]]:

@@ -19,6 +19,9 @@ USUAL_RATE: Final = {
     "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
 }  # fmt: skip
 
+#: What is left of a change that weight decay accounts for.
+_TRACE = 1e-3
+
 
 def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
     """The usual rate of an optimizer: higher where it has no momentum, lower where that is longer than the usual 0.9.
@@ -91,16 +94,32 @@ def longest_update(history: History) -> tuple[float, int]:
 
 
 def travel(history: History, stand: Standing) -> float:
-    """How far the fastest matrices can get in the whole run, in units of their own size."""
+    """How far the fastest matrices can get in the whole run, in units of their own size: by what the data teach."""
     start, _ = network.extent(history)
+    decay = _decay(history)
     ways = []
     for weight in network.weights(history):
         changes = history.series("update_ratio", weight.name).finite()
         if changes:
             # Sampling is uneven: each reading stands for the steps up to the next one.
             spans = np.diff(np.append(changes.steps, start + stand.length))
-            ways.append(float(np.sum(changes.values * np.maximum(spans, 0))))
+            taught = changes.values
+            if decay > 0 and history.series("lr", "0"):
+                pulled = decay * curves.at_steps(history.series("lr", "0"), changes)
+                # Decay is known to within a factor, as momentum may change: a trace is left of whatever moves.
+                taught = np.sqrt(np.maximum(taught**2 - pulled**2, (_TRACE * taught) ** 2))
+            ways.append(float(np.sum(taught * np.maximum(spans, 0))))
     return float(np.quantile(ways, 0.9)) if ways else math.nan
+
+
+def _decay(history: History) -> float:
+    """What weight decay alone takes of the weights in a step, over the learning rate; 0 where that is not known."""
+    found = history.facts.get("optimizers") or []
+    if len(found) != 1 or found[0].get("name") not in ("SGD", "AdamW"):
+        return 0.0
+    decay = float(found[0].get("weight_decay") or 0.0)
+    momentum = float(found[0].get("momentum") or 0.0) if found[0]["name"] == "SGD" else 0.0
+    return decay / max(1.0 - momentum, 1e-3)
 
 
 def falls_at_end(values: Floats, at_least: int = 20) -> bool:

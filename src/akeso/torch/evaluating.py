@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -46,11 +47,23 @@ class Evaluations:
         self._phase: Phase | None = None
         self._off = 0  # how deep inside no_grad the script is
         self.passes: Passes | None = None  # set once the passes know us
-        self.loader: Any = None
+        self._loader: weakref.ref[Any] | None = None
 
     def learn(self, marks: list[float]) -> None:
         """These samples were trained on."""
         self._familiar.learn(marks)
+
+    @property
+    def loader(self) -> Any:
+        """The data loader that began a pass last, as long as the script keeps it.
+
+        One that nobody else holds must go at once: its workers would be waited for at the end of the process.
+        """
+        return self._loader() if self._loader is not None else None
+
+    @loader.setter
+    def loader(self, loader: Any) -> None:
+        self._loader = weakref.ref(loader)
 
     @property
     def running(self) -> bool:
@@ -108,6 +121,11 @@ class Evaluations:
         usual = _FIRST if self._frugal else max(_USUAL, step * _PER_STEP)
         return self._phases > usual and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
 
+    def dismiss(self) -> None:
+        """A model was put back into training mode inside ``no_grad``: the next pass with gradients is training."""
+        if self._phase is not None:
+            self._phase.dismissed = True
+
     def forget(self) -> None:
         """An optimizer steps: where no model has answered, gradients were switched off for that alone."""
         if self._phase is not None and not self._phase.groups and not self._phase.announced:
@@ -164,7 +182,10 @@ class Evaluations:
     def output(self, module: nn.Module, tensor: torch.Tensor, given: torch.Tensor | None) -> None:
         """A model has run to its end."""
         phase = self._phase
-        if phase is None:
+        if phase is None or phase.over:
+            return
+        if phase.dismissed and tensor.requires_grad:
+            phase.over = True
             return
         rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
         loader = id(self.loader) if self.loader is not None else 0
@@ -174,7 +195,7 @@ class Evaluations:
 
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The script has called a torch function outside of any model."""
-        if self._phase is None or self.passes is None:
+        if self._phase is None or self._phase.over or self.passes is None:
             return
         if self.passes.calls:
             self._phase.loss(self.passes.calls.pop(), self._batches.target_kind)

@@ -121,6 +121,10 @@ class Phase:
     def __init__(self, step: int) -> None:
         self.step = step
         self.announced = False  # by a model that was put into evaluation mode
+        self.dismissed = (
+            False  # by a model that was put back into training mode, gradients being switched off yet
+        )
+        self.over = False  # training has begun again
         self.groups: list[Group] = []
         self._current: Group | None = None
         self.by_distance = False  # whether outputs were compared with targets by their difference

@@ -74,7 +74,7 @@ def input_items(tensor: torch.Tensor) -> Items:
     low, high = torch.aminmax(clean)
     var, mean = torch.var_mean(clean, correction=0)
     items: Items = [
-        ("input_nonfinite", 1.0 - finite.float().mean()), ("input_min", low), ("input_max", high),
+        ("input_nonfinite", (~finite).float().mean()), ("input_min", low), ("input_max", high),
         ("input_var", var), ("input_mean", mean),
     ]  # fmt: skip
     if len(part) > 3:

@@ -104,6 +104,7 @@ class Members:
         if closure and not self._names.labels:
             return False
         self._listed = count
+        self._names.settle()
         self.list_layers()
         for root in self._names.roots:
             first = next(parameters_of(root), None)
@@ -148,5 +149,8 @@ class Members:
         for layer in layers:
             self._record.layer(layer)
         weighted = [layer for layer in layers if layer.parameters and layer.kind != BARE]
-        self._record.fact("layers_total", len(weighted))
-        self._record.fact("layers_seen", sum(layer.name in self._passes.first_use for layer in weighted))
+        seen = [layer for layer in weighted if layer.name in self._passes.first_use]
+        # Copies that nobody trains, as averages are, have nothing to show.
+        trained = [layer for layer in weighted if any(one.in_optimizer for one in layer.parameters)]
+        self._record.fact("layers_total", len({layer.name for layer in (*seen, *trained)}))
+        self._record.fact("layers_seen", len(seen))

@@ -76,13 +76,16 @@ def dropout_of(module: nn.Module) -> float | None:
 class Names:
     """The root modules seen so far and the names under them.
 
-    One root gives plain names (``"net.0.weight"``); with several, each is prefixed by its class.
+    One root gives plain names (``"net.0.weight"``); with several, each is prefixed by its class. Once readings go by a
+    name, it stays: roots that are met later, such as an averaged copy for validation, leave the others' as they are.
     """
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[nn.Module]] = []
         self._bare: list[weakref.ref[nn.Module]] = []  # roots that had no parameters when they were given
         self._labels: list[str] = []
+        self._prefixes: list[str] = []
+        self._settled = False
         self._modules: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
         self._strangers = 0
@@ -112,8 +115,9 @@ class Names:
         if id(root) in self._modules or not any(True for _ in parameters_of(root)):
             return False
         inside = [index for index, other in enumerate(self._roots) if _contains(root, other())]
-        for index in reversed(inside):  # what was taken for a model was a part of this one
-            del self._roots[index], self._labels[index]
+        for index in reversed(inside):  # what was taken for a model was a part of this one, or is no more
+            if not self._settled or self._roots[index]() is None:
+                del self._roots[index], self._labels[index], self._prefixes[index]
         label = type(root).__name__
         if called and called not in self._labels and (label in self._labels or _is_torchs(type(root))):
             label = called
@@ -121,8 +125,15 @@ class Names:
             label = f"{label}{sum(other.startswith(label) for other in self._labels) + 1}"
         self._roots.append(weakref.ref(root))
         self._labels.append(label)
+        self._prefixes.append(label)
+        if not self._settled:
+            self._prefixes = [""] if len(self._labels) == 1 else list(self._labels)
         self._rename()
         return True
+
+    def settle(self) -> None:
+        """Readings go by these names from now on."""
+        self._settled = bool(self._roots)
 
     def expect(self, root: nn.Module) -> None:
         """Take in a root, now or as soon as it has parameters: models of Keras make theirs when they first run."""
@@ -138,16 +149,15 @@ class Names:
         self._modules.clear()
         self._parameters.clear()
         self._listed.clear()
-        several = len(self._roots) > 1
-        for reference, label in zip(self._roots, self._labels, strict=True):
+        for reference, prefix in zip(self._roots, self._prefixes, strict=True):
             root = reference()
             if root is None:
                 continue
             for name, module in named_modules(root):
-                self._modules.setdefault(id(module), _join(label if several else "", name))
+                self._modules.setdefault(id(module), _join(prefix, name))
             for name, parameter in named_parameters(root):
                 if id(parameter) not in self._parameters:
-                    full = self._parameters[id(parameter)] = _join(label if several else "", name)
+                    full = self._parameters[id(parameter)] = _join(prefix, name)
                     self._listed.append((full, weakref.ref(parameter)))
 
     def module(self, module: nn.Module) -> str | None:

@@ -331,7 +331,9 @@ class Probe(Listener):
             self.calm = False
             self._pace.disturbed = True
             self._evaluations.open(self.step, announced=True)
-        elif self._evaluations.running and not self._evaluations.inside:
+        elif self._evaluations.inside:
+            self._evaluations.dismiss()
+        elif self._evaluations.running:
             self._end_evaluation(by_backward=False)
             self._resume()
 
