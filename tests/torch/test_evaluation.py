@@ -167,3 +167,34 @@ def test_a_loader_that_the_script_lets_go_of_is_gone() -> None:
         gc.collect()
         assert left() is None
     assert len(watch.history.events_of("epoch")) == 1
+
+
+def test_what_a_model_does_without_gradients_in_its_own_pass_is_no_evaluation() -> None:
+    class Quantised(nn.Module):
+        """Keeps an average of what it sees, as codebooks do, and has layers behind that."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.behind = nn.Linear(4, 8), nn.Linear(8, 4)
+            self.register_buffer("seen", torch.zeros(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            code = self.before(x)
+            with torch.no_grad():
+                self.seen.mul_(0.9).add_(code.mean(0), alpha=0.1)
+            return self.behind(code - self.seen)
+
+    torch.manual_seed(0)
+    model = Quantised()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    with akeso.watch() as watch:
+        for _ in range(40):
+            x = torch.randn(32, 4)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), x).backward()
+            optimizer.step()
+    history = watch.history
+    assert history.facts["input_shape"] == [32, 4]
+    assert history.facts["task"] == "autoencoder"
+    assert not history.events_of("evaluation")
+    assert [layer.name for layer in history.layers if layer.visible] == ["before", "behind"]

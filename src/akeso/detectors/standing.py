@@ -199,7 +199,7 @@ def standing(history: History) -> Standing:
         baseline=baseline,
         accuracy=accuracy,
         chance=chance,
-        remaining_loss=_left(history, last, baseline) if usable else math.nan,
+        remaining_loss=_least(history, _left(history, last, baseline), baseline) if usable else math.nan,
         remaining_error=(1.0 - _sure_accuracy(history, accuracy)) / (1.0 - chance) if enough else math.nan,
         plateau=float(np.mean(means >= 0.95 * baseline))
         if math.isfinite(baseline) and len(means)
@@ -216,6 +216,20 @@ def _left(history: History, last: float, baseline: float) -> float:
     shares = history.series("floor_share").finite().values
     floor = min(curves.median(curves.tail(shares, 0.5, 3)), _SUREST) * baseline if len(shares) else 0.0
     return max(0.0, last - floor) / (baseline - floor)
+
+
+def _least(history: History, left: float, baseline: float) -> float:
+    """The same by validation, where the loss holds several functions and validation only the one that is known."""
+    series = history.series("val_loss").finite().values
+    if not several_losses(history) or len(series) < 2 or not baseline > 0:
+        return left
+    return min(left, float(np.median(series[-2:])) / baseline)
+
+
+def several_losses(history: History) -> bool:
+    """Whether a loss is made of several functions, so that no scale is known between it and any of them."""
+    most = history.facts.get("loss_terms_least")
+    return isinstance(most, int) and most > 1
 
 
 def _uniform(history: History) -> bool:

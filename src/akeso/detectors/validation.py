@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
-from akeso.detectors.standing import Standing, standing, validation_loss
+from akeso.detectors.standing import Standing, several_losses, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History, Series
 
@@ -135,6 +135,8 @@ class DataLeakage(Detector):
         mean = (history.facts.get("loss_args") or {}).get("reduction", "mean") == "mean"
         if len(validation) < self.min_evaluations or dropped or not mean or not math.isfinite(stand.baseline):
             return
+        if several_losses(history):
+            return  # validation may hold one of several losses
         trained = curves.at_steps(history.series("loss").finite(), validation)
         if len(trained) != len(validation) or not (trained > 0).all():
             return

@@ -88,6 +88,18 @@ def _called_by_torch() -> bool:
     return str(name).startswith("torch.")
 
 
+def _inside_forward() -> bool:
+    """Whether a module is running: what it does without gradients is no evaluation, but a part of its work."""
+    frame = sys._getframe(2).f_back
+    for _ in range(_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code is _CALL_CODE:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Taps:
     """The wrapped functions and global hooks, and who listens to them."""
 
@@ -235,7 +247,7 @@ class Taps:
     def _wrap_context(self, where: str, last: bool, original: Any) -> Any:
         @functools.wraps(original)
         def switch(context: Any, *args: Any) -> Any:
-            mine = not _called_by_torch()
+            mine = not _called_by_torch() and not _inside_forward()
             if mine and not last:
                 self.tell(where)
             result = original(context, *args)
@@ -303,6 +315,9 @@ class Taps:
 
 
 _TRAIN_CODE = torch.nn.Module.train.__code__
+_CALL_CODE = torch.nn.Module._call_impl.__code__
+#: How far up it is looked for a module that is running.
+_FRAMES = 40
 
 
 def _nothing(*_: Any) -> None:
