@@ -309,6 +309,9 @@ def test_values_under_a_sigmoid_lose_it_in_the_model_and_get_their_units() -> No
     history = _history(task="regression", loss="mse_loss", output_activation="sigmoid", classes=1)
     first = candidates(history, [_found("improper-output-activation")])[0].prescription
     assert first[0].values == {"from": "Sigmoid", "to": "none", "in": "model"}
+    coded = _history(task="autoencoder", loss="mse_loss", output_activation="sigmoid", classes=1)
+    cure = candidates(coded, [_found("improper-output-activation")])[0].prescription
+    assert cure[0].values == {"from": "Sigmoid", "to": "none", "in": "model"}
     several = _history(
         task="multilabel", loss="binary_cross_entropy_with_logits", output_activation="log_softmax"
     )

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import torch
 
-from akeso.remedies.edit import Prescription
+from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.rewrite import Change, rewrite
 from tests.script.prescribed_help import edit, perform
@@ -234,6 +234,48 @@ def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     clues = Clues(tried.ledger.to_dict()["places"], [], tried.ledger.facts)
     (words,) = rewrite(tmp_path / "train.py", Prescription([norms]), clues).words
     assert "model.eval()" in words
+
+
+AUTOENCODER = """
+import torch
+import torch.nn as nn
+
+torch.manual_seed(0)
+x = torch.rand(64, 6) * 255
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 6), nn.Sigmoid())
+
+    def forward(self, x):
+        return self.body(x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for _ in range(3):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), x).backward()
+    optimizer.step()
+"""
+
+
+def test_whatever_is_done_to_an_output_is_taken_off_in_the_diff_where_it_is_one_function(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    bare = edit("substitute-activation", "output", from_="everything", to="none")
+    inside = Edit("substitute-activation", "output", {"from": "Sigmoid", "to": "none", "in": "model"})
+    alike_inside = AUTOENCODER.replace("nn.ReLU()", "nn.Sigmoid()")
+    for source, cure in ((AUTOENCODER, bare), (AUTOENCODER, inside), (alike_inside, bare)):
+        change, tried, changed = shown(tmp_path, source, cure)
+        assert any("nn.Identity()" in line for line in added(change))
+        assert not change.words
+        assert alike(changed, tried)
+    more = AUTOENCODER.replace("return self.body(x)", "return self.body(x) * 2")
+    change, _, _ = shown(tmp_path, more, bare)
+    assert not change.diff
+    assert "what its last layer gives" in change.words[0]
 
 
 VALUES = """

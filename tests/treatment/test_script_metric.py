@@ -36,6 +36,25 @@ def test_what_was_evaluated_before_the_first_step_says_nothing() -> None:
     assert figures(history, (), None)[0].curve == ((30, 0.7),)
 
 
+@pytest.mark.parametrize(
+    ("printed", "judged_by"),
+    [
+        (["val_perplexity", "val_loss"], "val_perplexity"),
+        (["test_precision", "test_f1"], "test_f1"),
+        (["test_f1", "test_accuracy"], "val_accuracy"),
+        (["val_loss"], "val_accuracy"),
+        (["train_f1"], "val_accuracy"),
+    ],
+)
+def test_who_prints_a_figure_of_their_own_and_no_accuracy_is_judged_by_it(
+    printed: list[str], judged_by: str
+) -> None:
+    history = _read([0.4, 0.6])
+    history.add(30, "val_accuracy", "", 0.7)
+    history.facts["printed_metrics"] = {label: [[30, 0.5]] for label in printed}
+    assert figures(history, (), None)[0].name == judged_by
+
+
 def _printing(values: list[float], losses: list[float]) -> tuple[History, tuple[tuple[int, float], ...]]:
     history = _read([0.4, 0.6])
     steps = range(10, 10 * len(values) + 1, 10)

@@ -51,7 +51,7 @@ def raw_output(facts: Chart) -> Edit:
     """
     values = {"from": _CLASSES.get(facts.output, facts.output), "to": "none"}
     apart = facts.output == "logsoftmax" and facts.loss == "binary_cross_entropy_with_logits"
-    if apart or (facts.task == "regression" and facts.output in _ON):
+    if apart or (facts.task in ("regression", "autoencoder") and facts.output in _ON):
         values["in"] = "model"
     return Edit("substitute-activation", "output", values)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -15,6 +15,11 @@ def name_of(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def in_order(calls: Iterable[ast.Call]) -> list[ast.Call]:
+    """Calls in the order in which they are made: those inside of others come first."""
+    return sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
 
 
 class Draft:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from akeso.script.draft import Draft
+from akeso.script.draft import Draft, in_order
 
 
 def assignment(init: ast.FunctionDef, attribute: str) -> ast.stmt | None:
@@ -118,8 +118,7 @@ def by_line(parts: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]
 def called_in(draft: Draft, parts: Sequence[Mapping[str, Any]]) -> list[ast.Call]:
     """The calls in the line that parts belong to, in the order in which they are made."""
     names = {part["called"] for part in parts}
-    found = draft.calls(names | {f"{name}_" for name in names}, int(parts[0]["place"]["line"]))
-    return sorted(found, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
+    return in_order(draft.calls(names | {f"{name}_" for name in names}, int(parts[0]["place"]["line"])))
 
 
 def layer_of(part: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 from akeso.script.clues import Clues
-from akeso.script.draft import Draft, name_of
+from akeso.script.draft import Draft, in_order, name_of
 
 _FUNCTION = {
     "ReLU": "relu", "SELU": "selu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu",
@@ -32,17 +32,23 @@ _SCORES = (
 def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another activation at the lines where the old one is made or called."""
     new, where = str(edit.values["to"]), edit.where or "hidden"
-    if edit.values.get("from") == EVERYTHING:
+    if edit.values.get("from") == EVERYTHING and not clues.facts.get("bypassed"):
         through = "" if new in ("none", "Identity") else f", through {new}"
         return f"let the model return what its last layer gives{through}, without what comes after it"
     role = "output" if where == "output" else "hidden"
-    scores = role == "output" and new in ("none", "Identity") and edit.values.get("from") == "Sigmoid"
+    inside = edit.values.get("in") == "model"  # nobody wants what it gives
+    scores = (
+        role == "output"
+        and new in ("none", "Identity")
+        and edit.values.get("from") == "Sigmoid"
+        and not inside
+    )
     if scores and _loss_of_probabilities(draft):
         return None
     done = False
-    roles: dict[int, set[str]] = {}
+    alike: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for site in clues.sites:
-        roles.setdefault(int(site["place"]["line"]), set()).add(site["role"])
+        alike.setdefault((int(site["place"]["line"]), site["function"]), []).append(site)
     for site in clues.sites:
         if site["role"] != role or (
             edit.values.get("from") not in (None, site["activation"]) and role == "hidden"
@@ -52,10 +58,15 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
             int(site["place"]["line"]),
             {site["activation"], site["function"].rstrip("_"), site["function"]},
         )
-        if len(roles[line]) > 1:  # one module serves layers and output: only this call of it is meant
-            done = _at_the_call(draft, site, new) or done
-            continue
-        for call in draft.calls(names, line):
+        calls = in_order(draft.calls(names, line))
+        together = alike[line, site["function"]]
+        if len({other["role"] for other in together}) > 1:
+            if not len({other["path"] for other in together}) == len(together) == len(calls):
+                # One module serves layers and output: only this call of it is meant.
+                done = _at_the_call(draft, site, new) or done
+                continue
+            calls = calls[together.index(site) :][:1]
+        for call in calls:
             done = _exchanged(draft, call, site["activation"], new) or done
     if done:
         return _SCORES if scores else None

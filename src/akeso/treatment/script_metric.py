@@ -19,6 +19,8 @@ _HIGHER = frozenset(
     }
 )  # fmt: skip
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
+#: Quantities that tell less than an accuracy does, or only half of it.
+_PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})
 #: Evaluations, and how closely they have to go with the loss of the same, that tell which way a figure is good.
 _ENOUGH, _PLAIN = 5, 0.8
 #: Readings that make one point of a curve, where there are three times as many.
@@ -53,20 +55,23 @@ def figures(
     names do not tell.
     """
     found = [Figure("metric", higher_is_better is not False, _curve(history.series("metric")), 0)]
-    found.append(Figure("val_accuracy", True, _curve(history.series("val_accuracy")), 1))
+    found.append(Figure("val_accuracy", True, _curve(history.series("val_accuracy")), 2))
     printed = dict(history.facts.get("printed_metrics") or {})
+    # Who prints perplexity or F1 of held-out data, and no accuracy, wants that.
+    own = not any(label.rpartition("_")[0] in _HELD_OUT and label.endswith("_accuracy") for label in printed)
     for label, values in printed.items():
         split, _, quantity = str(label).rpartition("_")
         curve = tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
         if split in _HELD_OUT:
-            found.append(Figure(str(label), quantity in _HIGHER, curve, 2 if quantity in _HIGHER else 3))
+            rank = 1 if own and quantity not in _PARTIAL else 3 if quantity in _HIGHER else 4
+            found.append(Figure(str(label), quantity in _HIGHER, curve, rank))
         elif not split and quantity in _HIGHER:
-            found.append(Figure(str(label), True, curve, 5))
+            found.append(Figure(str(label), True, curve, 6))
     for label, higher in (directions or {}).items():
-        found.append(Figure(label, higher, _unnamed(history).get(label, ()), 3))
-    found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 4))
-    found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 6))
-    found.append(Figure("train_loss", False, _smooth(history.series("loss")), 7))
+        found.append(Figure(label, higher, _unnamed(history).get(label, ()), 4))
+    found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 5))
+    found.append(Figure("train_accuracy", True, _smooth(history.series("accuracy")), 7))
+    found.append(Figure("train_loss", False, _smooth(history.series("loss")), 8))
     # What is evaluated before the first step, as trainers do to see that it works, says nothing of the training.
     found = [replace(one, curve=_trained(one.curve)) if is_held_out(one.name) else one for one in found]
     return sorted((figure for figure in found if figure.curve), key=lambda figure: figure.rank)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from akeso.errors import Refused
@@ -47,6 +48,16 @@ def bypass(model: nn.Module, anatomy: Anatomy, new: str) -> str:
     return f"the output of {last[0].name or 'the last layer'} is what the model gives" + (
         "" if new in ("none", "Identity") else f", through {new}"
     )
+
+
+def output_function(anatomy: Anatomy) -> str:
+    """The name of the one function that a model applies to what its last layer gives; empty where it does more."""
+    last, sites = anatomy.last_layers(), anatomy.outputs()
+    if len(last) != 1 or len(sites) != 1 or last[0].output is None or not isinstance(anatomy.output, Tensor):
+        return ""
+    given = make(sites[0].kind).eval()(last[0].output)
+    same = given.shape == anatomy.output.shape and torch.allclose(given, anatomy.output, atol=1e-6)
+    return sites[0].kind if same else ""
 
 
 class _Passed:

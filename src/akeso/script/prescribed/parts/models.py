@@ -8,12 +8,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from akeso.remedies.edit import Edit
+from akeso.remedies.edit import EVERYTHING, Edit
 from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.drawing import how_drawn
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.part import Part
+from akeso.torch.surgery.anatomy import examine_model
+from akeso.torch.surgery.bypass import output_function
 from akeso.torch.surgery.initialisation import redraw_held
 from akeso.torch.surgery.operation import operate
 from akeso.torch.surgery.registration import register_held
@@ -76,8 +78,12 @@ class Models(Part):
             modules = {id(module) for module in model.modules()}
             placed = any(edit.remedy in ("insert-normalisation", "add-residual") for edit in edits)
             before = Before(model, args, kwargs) if placed else None
+            whole = any(edit.values.get("from") == EVERYTHING for edit in edits)
+            function = output_function(examine_model(model, args, kwargs)) if whole else ""
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
+            if function:
+                self.ledger.facts["bypassed"] = function
             if before is not None:
                 self._note("norms", before.norms_in(model))
                 self._note("shortcuts", before.shortcuts_in(model))
