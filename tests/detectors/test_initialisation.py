@@ -137,3 +137,17 @@ def test_a_last_layer_may_start_alike_but_the_one_before_it_may_not() -> None:
     assert _said(history)[0].layer == "1"
     history.layers = layers(replace(equal[0], init_std=0.5), drawn, equal[2])
     assert not _said(history)
+
+
+@pytest.mark.parametrize("taught", [True, False])
+def test_a_layer_of_zeros_that_is_taught_otherwise_is_not_what_holds_a_training_up(taught: bool) -> None:
+    sketch = Sketch(
+        init_std=lambda index: 0.0 if index == 1 else 0.07,
+        gradient=lambda index: 0.0 if index == 1 and not taught else 1e-2,
+        loss=falling(2.3, 2.25),
+        accuracy=flat(0.12),
+    )
+    history = sketch.history()
+    for step in history.series("grad_l2", "net.2.weight").steps if taught else ():
+        history.add(int(step), "grad_l2", "net.2.weight", 1e-3)
+    assert bool([one for one in _said(history) if "can never differ" in one.sentence]) is not taught

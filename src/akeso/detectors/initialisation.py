@@ -57,7 +57,10 @@ class PoorInitialisation(Detector):
         offset = np.asarray([abs(w.init_mean) * w.fan_in for w in matrices])
         # What tells the units of a last layer apart are their targets: it may start with equal weights.
         hidden = np.asarray(
-            [equal and w is not everything[-1] for w, equal in zip(matrices, alike, strict=True)]
+            [
+                equal and w is not everything[-1] and (copies or not self._begins(history, w))
+                for w, equal in zip(matrices, alike, strict=True)
+            ]
         )
         forgetful = [
             (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
@@ -137,6 +140,11 @@ class PoorInitialisation(Detector):
         several = len(matrices) > 1 and matrices[0].shape[0] > 1
         whole = all(parameter.trainable for parameter in history.parameters)
         return several and whole and all(self._alike(weight) for weight in matrices)
+
+    def _begins(self, history: History, weight: network.Weight) -> bool:
+        """Whether weights that start at zero are taught otherwise by the layers behind them, as ends of branches are."""
+        zero = weight.init_mean == 0.0 and weight.init_std == 0.0
+        return zero and bool(history.series("grad_l2", weight.name).finite().values[:3].any())
 
     def _stuck(self, history: History) -> list[network.Weight]:
         """Weights that start at zero and have never got any gradient, as the factors of a product of zeros do.
