@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import akeso
+from akeso.detectors import standing
 from akeso.torch.evaluating import Evaluations
 
 
@@ -198,3 +199,38 @@ def test_what_a_model_does_without_gradients_in_its_own_pass_is_no_evaluation() 
     assert history.facts["task"] == "autoencoder"
     assert not history.events_of("evaluation")
     assert [layer.name for layer in history.layers if layer.visible] == ["before", "behind"]
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+@pytest.mark.parametrize("divided", [1, 4])
+def test_a_loss_that_the_model_gives_beside_its_answers_is_validated_by(form: str, divided: int) -> None:
+    class Model(nn.Module):
+        """Computes its own loss, as language models do; what it gives besides is none."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            scores = self.layer(x)
+            loss, norm = nn.functional.cross_entropy(scores, y), self.layer.weight.norm()
+            return (scores, loss, norm) if form == "tuple" else {"loss": loss, "scores": scores, "norm": norm}
+
+    torch.manual_seed(0)
+    model, place = Model(), 1 if form == "tuple" else "loss"
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    x = torch.randn(96, 4)
+    y = x[:, :3].argmax(1)
+    wanted = []
+    with akeso.watch() as watch:
+        for step in range(40):
+            optimizer.zero_grad()
+            for part in range(divided):
+                (model(x[part:64:divided], y[part:64:divided])[place] / divided).backward()
+            optimizer.step()
+            if step % 10 == 9:
+                with torch.no_grad():
+                    wanted.append(float(model(x[64:], y[64:])[place]))
+    assert watch.history.series("val_loss").values.tolist() == pytest.approx(wanted, rel=1e-5)
+    assert [event.data["samples"] for event in watch.history.events_of("evaluation")] == [32] * 4
+    assert standing.validation_loss(watch.history).values[-1] == pytest.approx(wanted[-1] / divided, rel=0.05)

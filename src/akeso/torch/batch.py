@@ -53,7 +53,8 @@ class BatchReader:
         self._smoothing = 0.0
         self._ignored = -1
         self._weights: list[float] = []
-        self._kind = ("", "")
+        self.kind = ("", "")
+        """The loss function that is trained on, and how it is brought to one number."""
         self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
         self._terms: list[int] = []  # fewest and most calls of a loss function in one step
         self._models = 0
@@ -122,7 +123,7 @@ class BatchReader:
             return
         self._looks += 1
         self._loss_name = call.name
-        self._kind = (call.name, call.reduction)
+        self.kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
         self._ignored = call.ignore_index
         self._weights = call.class_weight.reshape(-1).tolist() if call.class_weight is not None else []
@@ -254,7 +255,7 @@ class BatchReader:
         ``target_spread`` is the deviation of the targets it was validated with: many a script trains on standardised
         targets and validates in the units of the data.
         """
-        if kind != self._kind:
+        if kind != self.kind:
             return 1.0
         scale = self._scale if math.isfinite(self._scale) else 1.0
         trained = self._targets.spread()

@@ -111,7 +111,7 @@ class Evaluations:
             return False
         if sum(group.batches for group in phase.groups) < _ANSWERS >> self._barren:
             return False
-        return not any(group.losses or group.counted or group.scored for group in phase.groups)
+        return not any(group.scored_at_all for group in phase.groups)
 
     def _too_often(self, step: int) -> bool:
         """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much.
@@ -192,6 +192,11 @@ class Evaluations:
         compared = sum(group.batches for group in phase.groups) < _COMPARED
         marks = inputs.marks_of(given) if given is not None and compared else None
         phase.output(tensor, loader, rows, module.training and _minds(module), marks)
+
+    def given(self, loss: torch.Tensor) -> None:
+        """A model has given a loss beside its answers, as it does in training."""
+        if self._phase is not None and not self._phase.over:
+            self._phase.given(loss, self._batches.kind)
 
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The script has called a torch function outside of any model."""

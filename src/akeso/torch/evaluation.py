@@ -52,8 +52,14 @@ class Group:
     )  # by us, from the loss call
     training_mode: bool = False
     gradients: bool = False
+    own: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # losses that the model gave
     kind: tuple[str, str] = ("", "")  # loss function and reduction
     targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
+
+    @property
+    def scored_at_all(self) -> bool:
+        """Whether anything was made of the answers."""
+        return bool(self.losses or self.own or self.counted or self.scored)
 
 
 @dataclass(slots=True)
@@ -128,6 +134,7 @@ class Phase:
         self.groups: list[Group] = []
         self._current: Group | None = None
         self.by_distance = False  # whether outputs were compared with targets by their difference
+        self._rows = 1
         self._compared = False  # whether this batch has been counted: a second count is of something else
         self._kinds: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         # The last outputs: the difference of two of them is no distance to a target.
@@ -149,6 +156,7 @@ class Phase:
             self.groups.append(group)
         group.batches += 1
         group.samples += rows
+        self._rows = rows
         group.training_mode |= training
         self._current = group
         self._compared = False
@@ -162,7 +170,7 @@ class Phase:
         group = self._current
         if not self.announced or group is None or group.training_mode:
             return False
-        return not (group.losses or group.counted or group.scored)
+        return not group.scored_at_all
 
     def _is_output(self, value: torch.Tensor) -> bool:
         return any(reference() is value for reference in self._outputs)
@@ -232,6 +240,13 @@ class Phase:
             if found is not None:
                 group.scored.append((found[0], found[1]))
 
+    def given(self, value: torch.Tensor, kind: tuple[str, str]) -> None:
+        """The model itself has given the loss of this batch beside its answers."""
+        group = self._current
+        if group is not None:
+            group.kind = kind
+            group.own.append((value, self._rows))
+
     def close(
         self,
         mailbox: Mailbox,
@@ -244,6 +259,7 @@ class Phase:
         """
         items: list[tuple[Tag, torch.Tensor]] = []
         for number, group in enumerate(self.groups):
+            group.losses = group.losses or group.own
             items += [(("loss", number, at), value) for at, (value, _) in enumerate(group.losses)]
             for at, (_, sums, squares) in enumerate(group.targets):
                 items += [(("sums", number, at), sums), (("squares", number, at), squares)]

@@ -86,6 +86,7 @@ class Probe(Listener):
             self._sites,
             adopt=adopt,
             on_output=self._evaluations.output,
+            on_loss=self._evaluations.given,
             on_function=self._evaluations.function,
             on_error=self.failed,
         )
@@ -175,6 +176,7 @@ class Probe(Listener):
             self._read = True
             self._passes.end()
             with quiet():
+                self._passes.trained_on(tensor)
                 self._look.batch(self._passes, tensor, self.step)
             self._passes.let_go()
         if began:
