@@ -62,7 +62,10 @@ def test_what_the_untreated_run_trained_with_is_known_to_its_attempts(program, t
     smaller = Edit("set-batch-size", "", {"to": 4})
     assert one.refuses(smaller) is None
     assert one.refuses(Edit("set-batch-size", "", {"to": 8}))
-    assert one.attempt(Prescription([smaller])).whole
+    cure = Prescription([smaller])
+    assert one.stretch(cure) == 2.0
+    made = one.attempt(cure)
+    assert (made.whole, made.steps, made.planned_steps) == (True, 16, 16)
     assert "sizes 64 4" in (tmp_path / "run" / "attempt-01" / "output.log").read_text()
 
 

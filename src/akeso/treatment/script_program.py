@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,6 +97,16 @@ class ScriptProgram(Program):
         ):
             return first.planned_steps
         return next((answer.steps for answer in alike if answer.ended == "finished"), None)
+
+    def stretch(self, prescription: Prescription) -> float:
+        wanted, sizes = prescription.of("set-batch-size"), set(self._facts.get("batch_sizes") or ())
+        known = len(sizes) == 1 and isinstance(size := sizes.pop(), int) and size > 0
+        return max(1.0, size / int(wanted[-1].values["to"])) if wanted and known else 1.0
+
+    def _planned(self, prescription: Prescription) -> int | None:
+        """The steps that a whole training under a prescription has."""
+        planned = self.planned_steps
+        return None if planned is None else math.ceil(planned * self.stretch(prescription))
 
     @property
     def source(self) -> Path | None:
@@ -197,7 +208,7 @@ class ScriptProgram(Program):
         self, case: _Case, prescription: Prescription, max_steps: int | None, stop_on_error: bool
     ) -> None:
         """Let a run go on up to a step, or start it."""
-        limit = self._rounded(max_steps)
+        limit = self._rounded(max_steps, self.stretch(prescription))
         if case.answer is not None and (case.ended or (limit is not None and limit <= case.answer.steps)):
             return
         first = self.untreated is None and not prescription
@@ -212,7 +223,7 @@ class ScriptProgram(Program):
             else:
                 case.running.go_on(limit, stop_on_error)
             try:
-                stop = case.running.wait(self._limit(limit, before))
+                stop = case.running.wait(self._limit(limit or self._planned(prescription), before))
             except BaseException:  # ended before its files are put away
                 case.running.end()
                 raise
@@ -241,7 +252,7 @@ class ScriptProgram(Program):
             stop_on_error=stop_on_error,
             metric=self._metric,
             profile=self._profile,
-            planned_steps=self.planned_steps,
+            planned_steps=self._planned(case.prescription),
             sites=self.untreated.sites if self.untreated is not None else [],
             training_loaders=self._facts.get("training_loaders", []),
             keep_files=keep_files,
@@ -260,18 +271,17 @@ class ScriptProgram(Program):
             assert case.running is not None
             case.running.end()
 
-    def _limit(self, max_steps: int | None, before: int) -> float | None:
+    def _limit(self, steps: int | None, before: int) -> float | None:
         if self.timeout is not None:
             return self.timeout
-        steps = max_steps or self.planned_steps
         if self._pace is None or steps is None:
             return None
         return max(_SHORTEST, _SLOWER * self._pace * (steps - before))
 
-    def _rounded(self, max_steps: int | None) -> int | None:
+    def _rounded(self, max_steps: int | None, stretch: float) -> int | None:
         """A trial ends best where the script evaluates: after whole epochs."""
         known = self.untreated
-        epoch = known.epoch_steps if known is not None else None
+        epoch = round(known.epoch_steps * stretch) if known is not None and known.epoch_steps else None
         if max_steps is None or not epoch or epoch > 1.5 * max_steps:
             return max_steps
         return max(1, round(max_steps / epoch)) * epoch
@@ -326,7 +336,7 @@ class ScriptProgram(Program):
         answer = case.answer
         assert answer is not None
         history = _history(case.folder)
-        history.planned_steps = self.planned_steps or answer.planned_steps
+        history.planned_steps = planned = self._planned(prescription) or answer.planned_steps
         own: Curve = tuple((int(step), float(value)) for step, value in answer.evaluations)
         if not prescription:
             self._directions |= directions(history, own)
@@ -356,7 +366,7 @@ class ScriptProgram(Program):
             refused=refused,
             weights=Path(weights) if weights else None,
             curve=figure.curve if figure is not None else (),
-            planned_steps=self.planned_steps or answer.planned_steps,
+            planned_steps=planned,
             spent=spent,
             notes=(*answer.ledger.get("notes", ()), *self._unused(history, figure)),
         )
