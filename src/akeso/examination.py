@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from akeso.catalogue import PROBLEMS, causes_of
+from akeso.detectors.stages import last_stage
 from akeso.detectors.standing import no_measure, summed_over_episodes
 from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
 from akeso.history import History
@@ -63,6 +64,9 @@ def examine(history: History, profile: str | Path | Profile = "akeso") -> Examin
     chosen = load_profile(profile)
     symptoms: list[Symptom] = []
     failed: list[str] = []
+    start = 0
+    if chosen.ranking == "causes":
+        history, start = last_stage(history)
     with np.errstate(all="ignore"):
         for detector in chosen.detectors:
             try:
@@ -73,7 +77,8 @@ def examine(history: History, profile: str | Path | Profile = "akeso") -> Examin
                 )
     merged = _merged(symptoms)
     ranked = _by_cause(merged, history) if chosen.ranking == "causes" else _by_exposure(merged)
-    return Examination(tuple(ranked), (*failed, *_unseen(history)), chosen.name)
+    before = (f"what another optimizer trained in the first {start} steps",) if start else ()
+    return Examination(tuple(ranked), (*failed, *before, *_unseen(history)), chosen.name)
 
 
 def _merged(symptoms: Iterable[Symptom]) -> dict[str, Symptom]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -34,7 +34,7 @@ class Event:
     """Something that happened once, with what is known about it.
 
     ``kind`` is one of ``epoch``, ``evaluation``, ``training-mode``, ``non-finite``, ``broadcast``, ``stale-gradient``,
-    ``detached``, ``clip``, ``probe-off``.
+    ``detached``, ``clip``, ``optimizer`` (the first step of a later one), ``probe-off``.
     """
 
     step: int
@@ -196,17 +196,36 @@ class History:
 
     def until(self, step: int) -> History:
         """The history as it was known after ``step``: nothing later is visible."""
-        part = History(planned_steps=self.planned_steps or self.steps)
+        part = self._cut(lambda series: series.until(step))
+        part.planned_steps = self.planned_steps or self.steps
+        part.events = [event for event in self.events if event.step <= step]
+        part.steps = min(self.steps, step + 1)
+        return part
+
+    def since(self, step: int) -> History:
+        """The history from ``step`` on, as if nothing had been before."""
+        part = self._cut(lambda series: series.since(step))
+        part.planned_steps, part.finished = self.planned_steps, self.finished
+        part.events = [event for event in self.events if event.step >= step]
+        part.steps = self.steps
+        return part
+
+    def rename(self, signal: str, scope: str, name: str) -> None:
+        """Let the readings of a signal in one scope go by another."""
+        columns = self._columns[signal]
+        columns[name] = columns.pop(scope)
+        self._cache.clear()
+
+    def _cut(self, cut: Callable[[Series], Series]) -> History:
+        part = History()
         part.layers = list(self.layers)
         part.facts = dict(self.facts)
-        part.events = [event for event in self.events if event.step <= step]
         for signal, scopes in self._columns.items():
             for scope in scopes:
-                series = self.series(signal, scope).until(step)
+                series = cut(self.series(signal, scope))
                 if series:
                     part._columns.setdefault(signal, {})[scope] = (
                         series.steps.tolist(),
                         series.values.tolist(),
                     )
-        part.steps = min(self.steps, step + 1)
         return part

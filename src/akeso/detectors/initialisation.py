@@ -142,7 +142,7 @@ class PoorInitialisation(Detector):
         return several and whole and all(self._alike(weight) for weight in matrices)
 
     def _begins(self, history: History, weight: network.Weight) -> bool:
-        """Whether weights that start at zero are taught otherwise by the layers behind them, as the ends of branches."""
+        """Whether weights that start at zero are taught otherwise by the layers behind, as the ends of branches are."""
         zero = weight.init_mean == 0.0 and weight.init_std == 0.0
         return zero and bool(history.series("grad_l2", weight.name).finite().values[:3].any())
 

@@ -117,6 +117,7 @@ class Probe(Listener):
             optimizers=optimizers,
             adopt=adopt,
         )
+        self._greeted: set[int] = set()  # optimizers that have stepped
         self._stepped: set[int] = set()
         self._active: set[int] = set()
         self._losses: list[float | torch.Tensor] = []
@@ -194,6 +195,7 @@ class Probe(Listener):
             self._evaluations.forget()
         if index in self._stepped:
             self._advance()
+        self._greet(index)
         self._loose.before_step(index)
         if self._members.take(closure=closure):
             self._loose.optimized = self._members.optimized
@@ -219,6 +221,7 @@ class Probe(Listener):
         index = self._members.index(optimizer)
         if index is None:
             return
+        self._greet(index)
         self.calm = False
         began = time.perf_counter() if self._sampling else 0.0
         # That a second optimizer takes turns with the first is known when it steps: that was the first turn of both.
@@ -242,6 +245,14 @@ class Probe(Listener):
         self._stepped.add(index)
         if self._stepped >= self._active:
             self._advance()
+
+    def _greet(self, index: int) -> None:
+        """Note when an optimizer steps for the first time, the first one's apart."""
+        if index not in self._greeted:
+            self._greeted.add(index)
+            if index:
+                self._record.event(self.step, "optimizer", str(index))
+                self.cadence.stir(self.step)
 
     # steps -------------------------------------------------------------------------------------------
 

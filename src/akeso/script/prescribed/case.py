@@ -14,6 +14,7 @@ class Case:
 
     def __init__(self) -> None:
         self.treated = False
+        self.holder: nn.Module | None = None  # the module of the script's own in whose method it is called
         self.loaded = False  # its weights came from a file
         self.seen_training = False
         self.example: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})

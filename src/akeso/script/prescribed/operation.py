@@ -27,7 +27,7 @@ from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
 from akeso.script.prescribed.patching import patched, wrap_constructors
-from akeso.script.prescribed.places import Place, caller
+from akeso.script.prescribed.places import Place, caller, objects_above
 from akeso.script.prescribed.survey import OUTSIDE, Key, Survey
 from akeso.script.prescribed.unseen import unseen
 from akeso.torch.surgery.modes import Mode
@@ -168,6 +168,7 @@ class Operation:
         if not any(known is module for known in self.models):
             self.models.append(module)
             self.ledger.place("model-call", caller(2))
+            case.holder = _holder(module)
             self._paths.update((id(part), name) for name, part in module.named_modules())
         self._calls.append(module)
         try:
@@ -329,6 +330,13 @@ class Operation:
         self._stack.close()
         for model in self.models:
             model.__dict__.pop(ATTRIBUTE, None)
+
+
+def _holder(module: nn.Module) -> nn.Module | None:
+    """The outermost module that a model is part of where one of its methods calls it, as training steps do."""
+    above = [one for one in objects_above(2) if isinstance(one, nn.Module) and one is not module]
+    holding = [one for one in above if any(part is module for part in one.modules())]
+    return holding[-1] if holding else None
 
 
 def _chained(outer: Handler, inner: Handler | None) -> Handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
@@ -41,6 +42,16 @@ def is_users(file: str) -> bool:
     if real.startswith(_OURS + os.sep):
         return False
     return not any(real.startswith(library) for library in _LIBRARIES) and "site-packages" not in real
+
+
+def objects_above(skip: int = 1) -> Iterator[Any]:
+    """The objects in whose methods, of the user's own code, this is called; the innermost first."""
+    frame: FrameType | None = sys._getframe(skip)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_argcount and is_users(code.co_filename):
+            yield frame.f_locals.get(code.co_varnames[0])
+        frame = frame.f_back
 
 
 def caller(skip: int = 1) -> Place | None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from akeso.script.prescribed.case import case_of
+
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
@@ -18,10 +20,10 @@ _LARGEST = 2 << 30  # bytes of weights beyond which only the last ones are kept
 
 
 def trained_model(operation: Operation) -> nn.Module | None:
-    """The model that has most of the parameters the optimizers hold."""
+    """The model that has most of the parameters the optimizers hold, with all that it is part of."""
     held = {id(p) for optimizer in operation.optimizers for g in optimizer.param_groups for p in g["params"]}
     best, most = None, 0
-    for model in operation.models:
+    for model in [case_of(model).holder or model for model in operation.models]:
         size = sum(p.numel() for p in model.parameters() if id(p) in held)
         if size > most:
             best, most = model, size

@@ -23,6 +23,8 @@ from akeso.torch.surgery.registration import register_held
 _SURGERY = (
     "unfreeze", "embed-inputs", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise",
 )  # fmt: skip
+#: What names a part that is put into a model, or another that it goes with.
+_NAMES = ("name", "owner", "layer", "activation")
 _NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
 
 
@@ -82,11 +84,13 @@ class Models(Part):
             function = output_function(examine_model(model, args, kwargs)) if whole else ""
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
+            home = _home(model, case)
+            self.ledger.facts["held_as"] = home
             if function:
                 self.ledger.facts["bypassed"] = function
             if before is not None:
-                self._note("norms", before.norms_in(model))
-                self._note("shortcuts", before.shortcuts_in(model))
+                self._note("norms", before.norms_in(model), home)
+                self._note("shortcuts", before.shortcuts_in(model), home)
             for edit in edits:
                 if edit in refused:
                     self.ledger.object_to(edit, refused[edit])
@@ -104,10 +108,17 @@ class Models(Part):
                 case.norms = [m for m in model.modules() if isinstance(m, batch) and id(m) not in modules]
         self._enrol(model)
 
-    def _note(self, kind: str, parts: list[dict[str, Any]]) -> None:
-        """Remember parts that were put into a model; copies of it have the same."""
+    def _note(self, kind: str, parts: list[dict[str, Any]], home: str) -> None:
+        """Remember parts that were put into a model, by names from its home on; copies of it have the same."""
         known = self.ledger.facts.setdefault(kind, [])
-        known += [part for part in parts if part not in known]
+        for part in parts:
+            named = {key: part[key] for key in _NAMES if key in part}
+            at_home = {
+                key: f"{home}.{name}".strip(".") if name or key == "owner" else ""
+                for key, name in named.items()
+            }
+            if {**part, **at_home} not in known:
+                known.append({**part, **at_home})
 
     def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
         """Batch norms that are ours make modes matter: a script that had no need to switch them is helped."""
@@ -178,6 +189,12 @@ class Models(Part):
             elif not self.ledger.is_applied(edit):
                 self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
         home["params"].extend(parameter for parameter in wanted if id(parameter) not in has)
+
+
+def _home(model: nn.Module, case: Case) -> str:
+    """The name of a model in what it is part of; empty where it is called for itself."""
+    parts = case.holder.named_modules() if case.holder is not None else ()
+    return next((name for name, part in parts if part is model), "")
 
 
 def _is_loaded(model: nn.Module) -> bool:
