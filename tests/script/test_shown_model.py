@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 import torch
 
+from akeso.remedies.edit import Prescription
+from akeso.script.prescribed.ledger import Ledger
+from akeso.script.prescribed.operation import Operation
+from akeso.script.prescribed.weights import trained_model
 from akeso.script.renaming import renamed
 from tests.script.prescribed_help import edit
 from tests.script.test_shown_change import added, alike, shown
@@ -189,3 +195,38 @@ def test_layers_behind_shortcuts_are_drawn_by_the_names_they_have_then(tmp_path,
     names = branch.split("(")[1].split(")")[0].replace("'", "").replace(",", " ").split()
     assert all(f"{name}.weight" in changed for name in names)
     assert torch.isfinite(changed["0.weight"]).all()
+
+
+def test_a_model_that_another_object_calls_is_known_by_its_place_in_that(tmp_path, monkeypatch):
+    """As under Lightning: what is trained is the whole, and only parts of it are called."""
+    monkeypatch.chdir(tmp_path)
+    whole = """
+class Lit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6))
+        self.head = nn.Linear(6, 3)
+
+    def training_step(self, x, y):
+        return F.cross_entropy(self.head(self.net(x)), y)
+
+model = Lit()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 64, 16):
+    optimizer.zero_grad()
+    model.training_step(x[i:i + 16], y[i:i + 16]).backward()
+    optimizer.step()
+"""
+    operation, saved = Operation(Ledger(Prescription([NORMS]))), []
+    operation.on_step.append(lambda: saved.append(trained_model(operation)))
+    (tmp_path / "train.py").write_text(HEAD + whole)
+    with operation:
+        names = runpy.run_path(str(tmp_path / "train.py"))
+    assert saved[-1] is names["model"]
+    assert [norm["name"] for norm in operation.ledger.facts["norms"]] == ["net.1.0"]
+    change, tried, changed = shown(tmp_path, HEAD + whole, NORMS, edit("reinitialise", scheme="auto"))
+    assert {renamed(name, change.names) for name in tried} == changed.keys()
+    assert "if name in ('net.0',):" in added(change)
+    part = whole.replace("SGD(model.parameters()", "SGD(model.net.parameters()")
+    change, *_ = shown(tmp_path, HEAD + part, edit("reinitialise", scheme="auto"))
+    assert "if name in ('0',):" in added(change)

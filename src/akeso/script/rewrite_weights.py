@@ -24,6 +24,13 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
     drawn = clues.facts.get("drawn") or {}
     kinds = set(drawn.get("kinds") or (*_LAYERS, *_tables(draft)))
     found = trained(draft, clues)
+    whose = f".{found[1]}" if found is not None else ""
+    for home in drawn.get("homes") or ():
+        if whose.endswith(f".{home}"):
+            # The optimizer has this part alone, and names are those in it.
+            others = {
+                other: [name.removeprefix(f"{home}.") for name in names] for other, names in others.items()
+            }
     lines = _drawing(nn, scheme, others, kinds, bool(drawn.get("bias_tables")))
     if found is None:
         how = (
@@ -32,10 +39,6 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
         return f"draw the initial weights anew: {how}"
     drop_drawing(draft, _WEIGHTED if drawn else _LAYERS, everything=bool(drawn.get("everything")))
     statement, name = found
-    held = str(clues.facts.get("held_as") or "")
-    if held and not f".{name}".endswith(f".{held}"):  # the optimizer has all that the model is part of
-        others = {other: [f"{held}.{part}".rstrip(".") for part in parts] for other, parts in others.items()}
-        lines = _drawing(nn, scheme, others, kinds, bool(drawn.get("bias_tables")))
     each = f"name, layer in {name}.named_modules" if others else f"layer in {name}.modules"
     draft.add_before(statement, f"for {each}():", *lines)
     return None

@@ -34,3 +34,20 @@ def how_drawn(
     drawn = {id(p) for m in model.modules() if isinstance(m, (*WEIGHTED, nn.RNNBase)) for p in m.parameters()}
     everything = all(id(parameter) in drawn for parameter in model.parameters())
     return {"kinds": sorted(kinds), "schemes": schemes, "bias_tables": tables, "everything": everything}
+
+
+def joined(known: dict[str, Any] | None, drawn: dict[str, Any], home: str) -> dict[str, Any]:
+    """What was drawn of one model, together with the others of the same object where it is called ``home`` in that."""
+    if not home:
+        return drawn
+    before = known or {"kinds": [], "schemes": {}, "bias_tables": False, "everything": True}
+    schemes: dict[str, list[str]] = {scheme: list(names) for scheme, names in before["schemes"].items()}
+    for scheme, names in drawn["schemes"].items():
+        schemes.setdefault(scheme, []).extend(f"{home}.{name}".rstrip(".") for name in names)
+    return {
+        "kinds": sorted({*before["kinds"], *drawn["kinds"]}),
+        "schemes": schemes,
+        "bias_tables": before["bias_tables"] or drawn["bias_tables"],
+        "everything": before["everything"] and drawn["everything"],
+        "homes": [*before.get("homes", ()), home],
+    }

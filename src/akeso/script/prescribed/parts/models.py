@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from akeso.remedies.edit import EVERYTHING, Edit
 from akeso.script.prescribed.case import Case, case_of
-from akeso.script.prescribed.drawing import how_drawn
+from akeso.script.prescribed.drawing import how_drawn, joined
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.part import Part
@@ -85,7 +85,6 @@ class Models(Part):
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
             home = _home(model, case)
-            self.ledger.facts["held_as"] = home
             if function:
                 self.ledger.facts["bypassed"] = function
             if before is not None:
@@ -98,7 +97,8 @@ class Models(Part):
                     self.ledger.mark(edit)
                     if edit.remedy == "reinitialise":
                         scheme = str(edit.values.get("scheme", "auto"))
-                        self.ledger.facts["drawn"] = how_drawn(model, scheme, args, kwargs)
+                        drawn = how_drawn(model, scheme, args, kwargs)
+                        self.ledger.facts["drawn"] = joined(self.ledger.facts.get("drawn"), drawn, home)
             for note in done.notes:
                 self.ledger.note(note)
             case.new = [parameter for parameter in model.parameters() if id(parameter) not in known]
