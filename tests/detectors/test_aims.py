@@ -182,3 +182,16 @@ def test_yes_or_no_for_each_of_many_classes_of_which_one_holds(units: int, end: 
         run={"target_min": 0.0, "target_max": 1.0},
     )
     assert (first(sketch) == "improper-loss") == named
+
+
+@pytest.mark.parametrize(("late", "suffers"), [(19.0, False), (37.0, True)])
+def test_a_loss_of_unknown_measure_that_rose_at_first_and_falls_since_does_no_harm(
+    late: float, suffers: bool
+) -> None:
+    sketch = Sketch(
+        loss=lambda share: np.where(share < 0.05, 20.6 + 330 * share, 37.1 + (late - 37.1) * share),
+        accuracy=None,
+        baseline=math.nan,
+        facts={"loss": "custom"},
+    )
+    assert standing(sketch.history()).suffers(0.7) is suffers

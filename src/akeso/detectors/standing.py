@@ -150,13 +150,14 @@ class Standing:
     def suffers(self, remaining: float) -> bool:
         """Whether at least ``remaining`` of a constant prediction's loss is left, or the run diverged.
 
-        Where no constant prediction is known, a run suffers when its loss has not come down at all.
+        Where no constant prediction is known, a run suffers when its loss neither came down at all nor does so.
         """
         if self.diverged:
             return True
         if math.isfinite(self.remaining):
             return self.remaining >= remaining and not self.promising(remaining)
-        return not self.adversarial and not self.improved
+        falls = self.overall.falls and self.recent.falls
+        return not self.adversarial and not self.improved and not falls
 
     def evidence(self) -> dict[str, float]:
         """The figures a reader needs to follow the judgement."""
