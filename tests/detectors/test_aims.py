@@ -195,3 +195,22 @@ def test_a_loss_of_unknown_measure_that_rose_at_first_and_falls_since_does_no_ha
         facts={"loss": "custom"},
     )
     assert standing(sketch.history()).suffers(0.7) is suffers
+
+
+@pytest.mark.parametrize(
+    ("rise", "again", "severity"),
+    [(0.0, False, None), (0.5, False, "warning"), (0.02, False, "info"), (0.0, True, None)],
+)
+def test_overfitting_is_a_rise_that_matters_and_no_other_model_evaluated_at_the_end(
+    rise: float, again: bool, severity: str | None
+) -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.01),
+        accuracy=flat(0.99),
+        validation=lambda share: 0.02 + np.maximum(0.3 - share, 0.0) + rise * np.maximum(share - 0.5, 0.0),
+    )
+    history = sketch.history()
+    if again:  # the best one so far, say, by another measure
+        history.add(int(history.series("val_loss").steps[-1]), "val_loss", "", 0.4)
+    found = [one.severity for one in examine(history).diagnoses if one.problem == "overfitting"]
+    assert found == ([severity] if severity else [])

@@ -26,6 +26,7 @@ class Overfitting(Detector):
     rise: float = 0.1
     rise_that_matters: float = 0.3
     rise_of_constant: float = 0.3
+    rise_worth_a_word: float = 0.05
     accuracy_lost: float = 0.03
     fitted: float = 0.7
 
@@ -52,8 +53,10 @@ class Overfitting(Detector):
         if not fitted or not stand.last < then + 0.5 * stand.noise:
             return
         severity: Severity = "info"
-        grave = math.isfinite(stand.baseline) and rise * best >= self.rise_of_constant * stand.baseline
-        if by_accuracy or grave or (len(correct) < self.min_evaluations and rise >= self.rise_that_matters):
+        worth = rise * best / stand.baseline if math.isfinite(stand.baseline) else math.nan
+        grave = worth >= self.rise_of_constant
+        alone = len(correct) < self.min_evaluations and rise >= self.rise_that_matters
+        if by_accuracy or grave or (alone and not worth < self.rise_worth_a_word):
             severity = "warning"
         words = (
             f"validation loss rose by {rise:.0%}" if by_loss else f"validation accuracy fell by {lost:.1%}"
@@ -76,6 +79,9 @@ class Overfitting(Detector):
 
 def _worsening(series: Series, *, relative: bool = True) -> tuple[float, float, int]:
     """How far a validation curve got worse than its best, beyond its own noise; its best; since when."""
+    # What is evaluated again without a step in between is another model, the best one so far say, or other data.
+    steps, first = np.unique(series.steps, return_index=True)
+    series = Series(steps, series.values[first])
     values = series.values
     if len(values) < 4:
         return 0.0, math.nan, 0
