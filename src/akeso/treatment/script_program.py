@@ -298,7 +298,10 @@ class ScriptProgram(Program):
                 f"what it printed is in {folder / 'output.log'}"
             )
         if not answer.trained:
-            raise Refused(f"{self.describe()} trains nothing: no step of a torch optimizer was seen")
+            raise Refused(
+                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains is watched "
+                "by `akeso run`, but not treated"
+            )
 
     # the learning rate ------------------------------------------------------------------------------------
 
