@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -18,11 +18,9 @@ from akeso.torch.by_hand import ByHand
 from akeso.torch.keras.layers import is_layer, units_last
 from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
+from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
 from akeso.torch.taps import TAPS, ForwardTap
-
-#: Operations that may lie between a loss that a model gives and what backward runs from: a division, a cast.
-_SHARES = 4
 
 Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -64,8 +62,7 @@ class Passes:
         self._names, self._sites, self._adopt = names, sites, adopt
         self._on_output, self._on_function, self._on_error = on_output, on_function, on_error
         self._on_loss = on_loss
-        self._scalars: list[tuple[int | str, torch.Tensor]] = []  # among the outputs of models in this step
-        self._loss_at: int | str | None = None  # where a model puts the loss that it computes itself
+        self.own_loss = OwnLoss()
         self._tap = ForwardTap(self._enter, self._leave)
         self._mode: _Mode | None = None
         self._thread = threading.get_ident()
@@ -117,7 +114,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
-        self._scalars.clear()
+        self.own_loss.clear()
         self._by_hand.clear()
         self.model_input = None
 
@@ -237,28 +234,13 @@ class Passes:
         if tensor is not None:
             self._outputs.append(_place_of(tensor))
             self._push()
-            scalars = list(_scalars_of(output))
             if self.reading:
-                self._scalars += scalars
+                self.own_loss.gave(output)
             with quiet():
-                answer = next((part for part in _parts_of(output) if part.dim()), tensor)
-                self._on_output(module, answer, first_tensor(inputs))
-                for place, value in scalars if not self.reading else ():
-                    if place == self._loss_at:
-                        self._on_loss(value.detach())
-
-    def trained_on(self, loss: torch.Tensor) -> None:
-        """Backward runs from ``loss``: it may be what a model gave beside its answers, or a share of that."""
-        node = loss.grad_fn
-        for _ in range(_SHARES):
-            for place, value in self._scalars:
-                if value is loss or (node is not None and value.grad_fn is node):
-                    self._loss_at = place
-                    return
-            parents = [parent for parent, _ in node.next_functions if parent is not None] if node else []
-            if len(parents) != 1:
-                return
-            node = parents[0]
+                self._on_output(module, answer_of(output, tensor), first_tensor(inputs))
+                loss = None if self.reading else self.own_loss.within(output)
+                if loss is not None:
+                    self._on_loss(loss)
 
     def _first_time(self) -> bool:
         """Whether the running root is read for the first time in this step."""
@@ -356,26 +338,6 @@ def _place_of(tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
     except (RuntimeError, NotImplementedError):
         return 0
-
-
-def _parts_of(output: Any) -> list[torch.Tensor]:
-    """The tensors that a model gives side by side."""
-    given = (
-        output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    )
-    return [part for part in given if isinstance(part, torch.Tensor)]
-
-
-def _scalars_of(output: Any) -> Iterator[tuple[int | str, torch.Tensor]]:
-    """Single numbers among several outputs of a model, with their places."""
-    parts: Iterable[tuple[int | str, Any]] = ()
-    if isinstance(output, Mapping):
-        parts = output.items()
-    elif isinstance(output, tuple | list) and len(output) > 1:
-        parts = enumerate(output)
-    for place, part in parts:
-        if isinstance(part, torch.Tensor) and part.dim() == 0 and part.is_floating_point():
-            yield place, part
 
 
 def _has_children(module: nn.Module) -> bool:

@@ -177,7 +177,7 @@ class Probe(Listener):
             self._read = True
             self._passes.end()
             with quiet():
-                self._passes.trained_on(tensor)
+                self._passes.own_loss.trained_on(tensor)
                 self._look.batch(self._passes, tensor, self.step)
             self._passes.let_go()
         if began:

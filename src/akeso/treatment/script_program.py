@@ -299,8 +299,8 @@ class ScriptProgram(Program):
             )
         if not answer.trained:
             raise Refused(
-                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains is watched "
-                "by `akeso run`, but not treated"
+                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains is "
+                "watched by `akeso run`, but not treated"
             )
 
     # the learning rate ------------------------------------------------------------------------------------
