@@ -76,6 +76,8 @@ _ALL: Final = (
         "run",
         "how far the probabilities behind given log-probabilities are from summing to one over the classes",
     ),
+    Signal("output_share_min", "run", "smallest logit where those of every sample are made to sum to one"),
+    Signal("output_share_max", "run", "largest of these"),
     Signal(
         "prediction_top_share",
         "run",

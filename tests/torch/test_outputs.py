@@ -75,3 +75,21 @@ def test_samples_one_by_one_are_no_batches_of_one_class() -> None:
         shares = watch.history.series(signal).values
         assert len(shares)
         assert max(shares[-5:]) < 0.8
+
+
+@pytest.mark.parametrize("squashed", [True, False])
+def test_a_softmax_inside_of_compiled_code_shows_in_what_it_gives(squashed: bool) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    parts: list[nn.Module] = [nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)]
+    model = torch.compile(nn.Sequential(*parts, *([nn.Softmax(1)] if squashed else [])), backend="aot_eager")
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    with akeso.watch(model, optimizer, budget=0.1) as watch:
+        for _ in range(200):
+            x = torch.randn(64, 8)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), x[:, :4].argmax(1)).backward()
+            optimizer.step()
+    assert watch.history.facts.get("output_activation") is None
+    found = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert found[:1] == (["improper-output-activation"] if squashed else [])

@@ -62,6 +62,8 @@ class Fit:
     target_sums: tuple[float, ...] = ()
     called: str = ""  # what the user knows the loss by, where that is not its name in torch
     of_probabilities: bool = False  # whether it takes probabilities where torch takes logits
+    least_share: float = math.nan  # of the logits of any sample, were they probabilities
+    largest_share: float = math.nan
 
     def figures(self) -> dict[str, Any]:
         """The figures a reader needs."""
@@ -115,6 +117,8 @@ def fit(history: History) -> Fit | None:
         _sums(facts.get("output_shape"), curves.median(history.series("target_mean").values)),
         str(arguments.get("called") or ""),
         arguments.get("expects") == "probabilities",
+        _extreme(history, "output_share_min", min),
+        curves.median(curves.tail(history.series("output_share_max").finite().values, 0.5, 3)),
     )
 
 
@@ -144,6 +148,8 @@ class ImproperOutputActivation(Detector):
     shared: float = 2.0
     shared_labels: float = 1.3
     tolerance: float = 1e-3
+    rounding: float = 0.01
+    sure: float = 0.9
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
@@ -191,6 +197,21 @@ class ImproperOutputActivation(Detector):
         if known.of_probabilities:
             return self._probabilities(known, stand)
         logs = known.high <= 0.0
+        # A softmax that is hidden in compiled code shows in what it gives: shares of one, up to all of it. Logits do not
+        # keep to that in every batch.
+        if (
+            not act
+            and known.units > 2
+            and known.least_share > -self.rounding
+            and known.largest_share > self.sure
+        ):
+            return (
+                f"`{known.loss}` expects logits but seems to be given probabilities: those of every sample lie between "
+                "0 and 1 where they sum to one, so that they are squashed a second time and the loss cannot become "
+                "small.",
+                0.88,
+                True,
+            )
         if act in _PROBABILITIES and not logs:
             return (
                 f"`cross_entropy` expects logits but is given the output of a {act}: probabilities "

@@ -187,7 +187,7 @@ class BatchReader:
         """What was delivered and what was ``known`` already, as readings of run scope."""
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
-                     "target_nonfinite", "output_mass_error"):  # fmt: skip
+                     "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max"):  # fmt: skip
             if name in plain:
                 out[name] = plain[name]
         for kind in ("output", "target"):

@@ -198,11 +198,14 @@ def from_graph(loss: torch.Tensor) -> LossCall | None:
         return None
     ignore = getattr(node, "_saved_ignore_index", -100)
     astray = name == "cross_entropy" and _astray(node, prediction.dim())
+    arguments: dict[str, Any] = {"reduction": reduction}
     if astray:
         name = "nll_loss"  # the other one cannot have been called: it goes over the classes
+    elif name == "cross_entropy" and prediction.dim() > 1:
+        arguments["normalised"] = True  # what was given to it is known up to a number for each sample
     return LossCall(
         name, prediction.detach(), target.detach(), loss.detach() if reduction == "mean" else None, reduction,
-        {"reduction": reduction}, ignore - (1 << 64) if ignore > (1 << 63) else ignore,
+        arguments, ignore - (1 << 64) if ignore > (1 << 63) else ignore,
         activation="log_softmax" if astray else None,
     )  # fmt: skip
 

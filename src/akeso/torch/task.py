@@ -191,6 +191,10 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
         items += [("output_min", low), ("output_max", high), ("output_var", var), ("output_mean", mean)]
         if prediction.dim() > 0 and len(prediction) > 1:
             items.append(("output_between", prediction.var(0, correction=0).mean()))
+        if call.arguments.get("normalised"):
+            shares = prediction - prediction.mean(1, keepdim=True) + 1.0 / prediction.shape[1]
+            low, high = torch.aminmax(shares)
+            items += [("output_share_min", low), ("output_share_max", high)]
         if call.name == "nll_loss" and prediction.dim() > 1:
             items.append(("output_mass_error", (prediction.exp().sum(1) - 1).abs().mean()))
     target = call.target
