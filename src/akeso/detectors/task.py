@@ -197,8 +197,8 @@ class ImproperOutputActivation(Detector):
         if known.of_probabilities:
             return self._probabilities(known, stand)
         logs = known.high <= 0.0
-        # A softmax that is hidden in compiled code shows in what it gives: shares of one, up to all of it. Logits do not
-        # keep to that in every batch.
+        # A softmax that is hidden in compiled code shows in what it gives: shares of one, up to all of it. Logits do
+        # not keep to that in every batch.
         if (
             not act
             and known.units > 2
