@@ -211,6 +211,7 @@ def test_names_stay_when_an_averaged_copy_is_validated() -> None:
     model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
     averaged = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    wanted = []
     with akeso.watch() as watch:
         for step in range(60):
             x = torch.randn(32, 4)
@@ -218,10 +219,12 @@ def test_names_stay_when_an_averaged_copy_is_validated() -> None:
             nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
             optimizer.step()
             if step % 10 == 9:
-                averaged.load_state_dict(model.state_dict())
+                averaged.load_state_dict({name: 0.5 * part for name, part in model.state_dict().items()})
                 with torch.no_grad():
+                    wanted.append(float(nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))))
                     nn.functional.mse_loss(averaged(x), x.sum(1, keepdim=True))
     history = watch.history
+    assert history.series("val_loss").values.tolist() == pytest.approx(wanted)
     assert set(history.scopes("grad_l2")) == {"0.weight", "0.bias", "2.weight", "2.bias"}
     assert history.scopes("act_dead") == ["1"]
     assert [layer.name for layer in history.layers if layer.visible] == ["0", "1", "2"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluation import Outcome, Phase
 from akeso.torch.mailbox import Mailbox
-from akeso.torch.naming import DROPOUTS, NORMS
+from akeso.torch.naming import DROPOUTS, NORMS, unwrap
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
@@ -47,6 +48,7 @@ class Evaluations:
         self._phase: Phase | None = None
         self._off = 0  # how deep inside no_grad the script is
         self.passes: Passes | None = None  # set once the passes know us
+        self.trained: Callable[[nn.Module], bool] = lambda module: True  # set once the members are known
         self._loader: weakref.ref[Any] | None = None
 
     def learn(self, marks: list[float]) -> None:
@@ -191,7 +193,8 @@ class Evaluations:
         loader = id(self.loader) if self.loader is not None else 0
         compared = sum(group.batches for group in phase.groups) < _COMPARED
         marks = inputs.marks_of(given) if given is not None and compared else None
-        phase.output(tensor, loader, rows, module.training and _minds(module), marks)
+        training = module.training and _minds(module)
+        phase.output(tensor, loader, rows, training, marks, copy=not self.trained(unwrap(module)))
 
     def given(self, loss: torch.Tensor) -> None:
         """A model has given a loss beside its answers, as it does in training."""

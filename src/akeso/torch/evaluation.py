@@ -52,6 +52,7 @@ class Group:
     )  # by us, from the loss call
     training_mode: bool = False
     gradients: bool = False
+    copy: bool = False  # of a model that nobody trains, an average of another one say
     own: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # losses that the model gave
     kind: tuple[str, str] = ("", "")  # loss function and reduction
     targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
@@ -141,7 +142,14 @@ class Phase:
         self._outputs: deque[weakref.ref[torch.Tensor]] = deque(maxlen=16)
 
     def output(
-        self, tensor: torch.Tensor, loader: int, rows: int, training: bool, marks: torch.Tensor | None
+        self,
+        tensor: torch.Tensor,
+        loader: int,
+        rows: int,
+        training: bool,
+        marks: torch.Tensor | None,
+        *,
+        copy: bool,
     ) -> None:
         """A model has given an output for a batch; by its ``marks`` it may turn out to be training data.
 
@@ -149,10 +157,11 @@ class Phase:
         last one of the same loader.
         """
         gradients = tensor.requires_grad
-        same = (one for one in reversed(self.groups) if (one.loader, one.gradients) == (loader, gradients))
+        kind = (loader, gradients, copy)
+        same = (one for one in reversed(self.groups) if (one.loader, one.gradients, one.copy) == kind)
         group = next(same, None)
         if group is None or marks is not None:
-            group = Group(loader, marks, gradients=gradients)
+            group = Group(loader, marks, gradients=gradients, copy=copy)
             self.groups.append(group)
         group.batches += 1
         group.samples += rows
@@ -257,6 +266,8 @@ class Phase:
 
         ``familiar`` says of marks how many are known, and whether that makes it the training data.
         """
+        if any(group.scored_at_all for group in self.groups if not group.copy):
+            self.groups = [group for group in self.groups if not (group.copy and group.scored_at_all)]
         items: list[tuple[Tag, torch.Tensor]] = []
         for number, group in enumerate(self.groups):
             group.losses = group.losses or group.own

@@ -89,6 +89,10 @@ class Members:
                 return self.indices.pop(id(known))
         return None
 
+    def trains(self, module: torch.nn.Module) -> bool:
+        """Whether any optimizer has weights of a module; nobody is left out before that is known."""
+        return not self.optimized or any(id(one) in self.optimized for one in parameters_of(module))
+
     def take(self, *, closure: bool) -> bool:
         """List what is new, before its first step where possible; ``True`` where something was.
 

@@ -117,6 +117,7 @@ class Probe(Listener):
             optimizers=optimizers,
             adopt=adopt,
         )
+        self._evaluations.trained = self._members.trains
         self._greeted: set[int] = set()  # optimizers that have stepped
         self._stepped: set[int] = set()
         self._active: set[int] = set()
