@@ -42,7 +42,7 @@ def test_decay_is_not_the_cause_where_dead_units_leave_no_gradient() -> None:
     for layer in model[::2]:
         nn.init.normal_(layer.weight, std=0.01)
         nn.init.constant_(layer.bias, -0.2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.2, momentum=0.9, weight_decay=5e-4)
     with akeso.watch(model, optimizer, planned_steps=600) as watch:
         for _ in range(600):
             x = torch.randn(32, 8)
