@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -295,6 +296,34 @@ def test_a_loss_is_the_call_of_torch_that_gives_the_same(loss: Any) -> None:
     extra = {key: call.arguments[key] for key in ("delta", "log_input") if key in call.arguments}
     same = getattr(functional, call.name)(call.prediction, call.target, **extra)
     assert same.item() == pytest.approx(value.item(), rel=1e-4)
+
+
+def test_keras_is_met_after_a_training_of_torchs_own(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "train.py",
+        """
+        import os, torch
+        os.environ["KERAS_BACKEND"] = "torch"
+        torch.manual_seed(0)
+        x = torch.randn(64, 8)
+        y = x[:, :1]
+        plain = torch.nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(plain.parameters(), 0.05)
+        for _ in range(100):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(plain(x), y).backward()
+            optimizer.step()
+        import keras
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(x.numpy(), y.numpy(), batch_size=16, epochs=10, verbose=0)
+        """,
+    )
+    done = akeso_at_once(tmp_path, "run", "--json", "out.json", "train.py")
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["steps"] == 100 + 40, done.stderr.decode()
+    assert "what another optimizer trained in the first 100 steps" in document["not_checked"]
 
 
 def test_a_script_is_watched_from_its_first_step(tmp_path: Path) -> None:

@@ -211,6 +211,8 @@ class Taps:
     def _wrap_backward(self, original: Any) -> Any:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._keras and "keras" in sys.modules:
+                self.meet_keras()  # it came after us, and its optimizer steps next
             self.tell("before_backward", tensors)
             return original(tensors, *args, **kwargs)
 

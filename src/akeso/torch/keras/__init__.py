@@ -1,1 +1,1 @@
-"""Keras on its torch backend, told in torch's own terms. Nothing here imports Keras: it is there, or it is not."""
+"""Keras on its torch backend, told in torch's own terms. Nothing here brings Keras in: it is there, or it is not."""

@@ -6,6 +6,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Final, Protocol
 
 import torch
@@ -36,7 +37,7 @@ class Taps(Protocol):
 def present() -> bool:
     """Whether Keras is there, whole, and runs on torch."""
     keras = sys.modules.get("keras")
-    if keras is None or getattr(keras.__spec__, "_initializing", False) or _PARALLEL not in sys.modules:
+    if keras is None or getattr(keras.__spec__, "_initializing", False):
         return False
     return bool(keras.config.backend() == "torch")
 
@@ -93,6 +94,7 @@ class KerasTaps:
 
     def install(self) -> None:
         """Listen, until the taps of torch are taken out."""
+        import_module(_PARALLEL)  # Keras itself does so when it makes its first optimizer
         modules, replace = sys.modules, self._taps.replace
         for module, name in ((_OPTIMIZER, "BaseOptimizer"), (_PARALLEL, "TorchParallelOptimizer")):
             replace(getattr(modules[module], name), "_backend_update_step", self._wrap_update)
