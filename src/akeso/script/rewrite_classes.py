@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from akeso.script.draft import Draft, in_order
+
+#: What is known of a part that goes into a model: its names, the layer and the activation it goes with, its place.
+Part: TypeAlias = Mapping[str, Any]
 
 
 def assignment(init: ast.FunctionDef, attribute: str) -> ast.stmt | None:
@@ -99,36 +102,57 @@ def beside(draft: Draft, loop: ast.For, name: str, parts: str) -> None:
     draft.replace(loop.iter, f"{through[:-1]}, {parts})" if already else f"zip({through}, {parts})")
 
 
-def by_owner(parts: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def in_class(
+    draft: Draft,
+    parts: Sequence[Part],
+    at_call: Callable[[Draft, ast.FunctionDef, ast.Call, Sequence[Part]], bool],
+    in_loop: Callable[[Draft, ast.FunctionDef, ast.Call, Sequence[Sequence[Part]]], bool],
+) -> bool:
+    """Write parts that one line of a method calls for into its class, where that is possible.
+
+    There are as many as there are calls in the line, each written ``at_call``, or one per pass of a loop around it. All
+    objects of the class have them.
+    """
+    calls, owners = _called_in(draft, parts), _by_owner(parts)
+    counts = {len(own) for own in owners}
+    if not calls or len(counts) != 1 or (init := constructor(draft, calls[0])) is None:
+        return False
+    if counts == {len(calls)}:
+        pairs = [(call, [own[number] for own in owners]) for number, call in enumerate(calls)]
+        return all(at_call(draft, init, call, own) for call, own in pairs)
+    return len(calls) == 1 and in_loop(draft, init, calls[0], owners)
+
+
+def _by_owner(parts: Sequence[Part]) -> list[list[Part]]:
     """Parts in groups: those that one object has."""
-    owners: dict[str, list[Mapping[str, Any]]] = {}
+    owners: dict[str, list[Part]] = {}
     for part in parts:
         owners.setdefault(part["owner"], []).append(part)
     return list(owners.values())
 
 
-def by_line(parts: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def by_line(parts: Sequence[Part]) -> list[list[Part]]:
     """Parts in groups: those that one line of the script makes or calls for."""
-    lines: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    lines: dict[tuple[str, int], list[Part]] = {}
     for part in parts:
         lines.setdefault((part["how"], int(part["place"]["line"])), []).append(part)
     return list(lines.values())
 
 
-def called_in(draft: Draft, parts: Sequence[Mapping[str, Any]]) -> list[ast.Call]:
+def _called_in(draft: Draft, parts: Sequence[Part]) -> list[ast.Call]:
     """The calls in the line that parts belong to, in the order in which they are made."""
     names = {part["called"] for part in parts}
     return in_order(draft.calls(names | {f"{name}_" for name in names}, int(parts[0]["place"]["line"])))
 
 
-def layer_of(part: Mapping[str, Any]) -> str:
+def layer_of(part: Part) -> str:
     """What the object that has a part calls the layer that this goes with."""
     return str(part["layer"]).removeprefix(part["owner"]).lstrip(".")
 
 
-def made_by(draft: Draft, parts: Sequence[Mapping[str, Any]]) -> list[ast.Call]:
+def made_by(draft: Draft, parts: Sequence[Part]) -> list[ast.Call]:
     """The calls that make the activations that parts go with: one each, or one for all of them in a loop."""
-    calls, made = called_in(draft, parts), parts[0]["made_there"]
+    calls, made = _called_in(draft, parts), parts[0]["made_there"]
     if len(parts) == made:
         return calls
     return [calls[part["number_there"]] for part in parts] if len(calls) == made else []

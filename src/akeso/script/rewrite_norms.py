@@ -18,12 +18,11 @@ from akeso.script.rewrite_classes import (
     assignment,
     beside,
     by_line,
-    by_owner,
-    called_in,
     constructor,
     entering,
     free_name,
     gone_through,
+    in_class,
     layer_of,
     loop_around,
     made_by,
@@ -135,15 +134,8 @@ def _made(nn: str, norm: Norm, width: str) -> str:
 
 
 def _in_class(draft: Draft, norms: Sequence[Norm]) -> bool:
-    """Norms that a line of ``forward`` has to call: as many as there are calls in it, or one per pass of a loop."""
-    calls, owners = called_in(draft, norms), by_owner(norms)
-    counts = {len(own) for own in owners}
-    if not calls or len(counts) != 1 or (init := constructor(draft, calls[0])) is None:
-        return False
-    if counts == {len(calls)}:
-        pairs = [(call, [own[number] for own in owners]) for number, call in enumerate(calls)]
-        return all(_one_call(draft, init, call, own) for call, own in pairs)
-    return len(calls) == 1 and _in_loop(draft, init, calls[0], owners)
+    """Norms that a line of ``forward`` has to call."""
+    return in_class(draft, norms, _one_call, _in_loop)
 
 
 def _one_call(draft: Draft, init: ast.FunctionDef, call: ast.Call, norms: Sequence[Norm]) -> bool:

@@ -13,12 +13,10 @@ from akeso.script.rewrite_classes import (
     assignment,
     beside,
     by_line,
-    by_owner,
-    called_in,
-    constructor,
     entering,
     free_name,
     gone_through,
+    in_class,
     layer_of,
     loop_around,
     made_by,
@@ -69,14 +67,7 @@ def _written(draft: Draft, shortcuts: Sequence[Shortcut]) -> bool:
     """Write the shortcuts of one line into the draft, where that is possible."""
     if shortcuts[0]["how"] == "in place":
         return _in_row(draft, shortcuts)
-    calls, owners = called_in(draft, shortcuts), by_owner(shortcuts)
-    counts = {len(own) for own in owners}
-    if not calls or len(counts) != 1 or (init := constructor(draft, calls[0])) is None:
-        return False
-    if counts == {len(calls)}:
-        pairs = [(call, [own[number] for own in owners]) for number, call in enumerate(calls)]
-        return all(_around_call(draft, init, call, own) for call, own in pairs)
-    return len(calls) == 1 and _in_loop(draft, init, calls[0], owners)
+    return in_class(draft, shortcuts, _around_call, _in_loop)
 
 
 def _in_row(draft: Draft, shortcuts: Sequence[Shortcut]) -> bool:
