@@ -9,6 +9,7 @@ from torch import nn
 import akeso
 from akeso.detectors.stages import last_stage
 from akeso.history import History
+from akeso.report.document import metrics
 
 
 def _train(model: nn.Module, steps: int, rate: float = 0.01) -> None:
@@ -35,6 +36,9 @@ def test_the_last_of_two_stages_is_judged(rate: float, found: list[str]) -> None
     assert problems[:1] == found
     assert "what another optimizer trained in the first 300 steps" in watch.examination.not_checked
     assert not any("several optimizers" in line for line in watch.examination.not_checked)
+    loss = metrics(watch.history)["train_loss"]
+    assert loss is not None
+    assert (loss < 0.4) is not bool(found)
 
 
 def test_a_head_and_then_the_whole_are_two_stages() -> None:

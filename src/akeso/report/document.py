@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from akeso.detectors.stages import last_stage
 from akeso.detectors.standing import validation_scale
 from akeso.history import History, Series
 
@@ -61,7 +62,8 @@ def run_document(history: History, examination: Examination, overhead: float, **
 
 
 def metrics(history: History) -> dict[str, float | None]:
-    """The figures a run ended with; ``None`` where the last value is not a finite number."""
+    """The figures a run, or its last stage, ended with; ``None`` where the last value is not a finite number."""
+    history, _ = last_stage(history)
     found: dict[str, float | None] = {}
     for name, (signal, *printed) in _METRICS.items():
         value = _last(history, signal)
