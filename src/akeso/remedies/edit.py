@@ -165,6 +165,10 @@ class Prescription(tuple[Edit, ...]):
         kept = [edit for edit in self if not any(_same_target(edit, new) for new in edits)]
         return Prescription((*kept, *edits))
 
+    def extends(self, base: Prescription) -> bool:
+        """Whether this is ``base`` with something put on top of it."""
+        return len(base) < len(self) and tuple(self)[: len(base)] == tuple(base)
+
     def at_one_rate(self) -> Prescription:
         """The same with one learning rate where a new optimizer came with one and another was set after it.
 

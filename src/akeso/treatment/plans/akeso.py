@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from akeso.diagnosis import Diagnosis
-from akeso.remedies.candidates import Candidate, candidates, treatable
-from akeso.remedies.chart import chart
+from akeso.remedies.candidates import Candidate, candidates
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
+from akeso.treatment.plans.choosing import (
+    FEWEST_STEPS,
+    FIRST_RUNG,
+    RATES,
+    SECOND_RUNG,
+    allowed,
+    options,
+    uncovered,
+    untried,
+)
 from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
@@ -26,7 +32,6 @@ from akeso.treatment.plans.judging import (
     out_of_reach,
     outdone,
     rank,
-    removes_fault,
     same_course,
     serious,
     smallest_first,
@@ -39,10 +44,6 @@ from akeso.treatment.program import Attempt, Program
 
 #: Shares of a plain training after which the untreated run is looked at.
 CHECKPOINTS = (0.06, 0.12, 0.25, 0.5, 0.75, 1.0)
-#: Share after which candidates are first compared, and the last two once more.
-FIRST_RUNG, SECOND_RUNG = 0.1, 0.25
-#: A comparison after fewer steps than this says nothing.
-FEWEST_STEPS = 30
 MOST_CANDIDATES = 5
 #: Once a candidate works, this many more are held against it.
 OTHERS_AFTER_A_CURE = 2
@@ -51,12 +52,6 @@ ENOUGH = 3
 #: Confidence from which on a diagnosis ends the untreated run for good, and how far past the step at which the cure
 #: began to learn it is run otherwise.
 SURE, PAST_TAKE_OFF = 0.9, 1.5
-#: What to look for when nothing was learnt and nothing was found.
-SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
-#: What stands in the way of any cure, however mildly it is put.
-RATES = ("learning-rate-too-low", "learning-rate-too-high")
-#: Share of a constant prediction's loss below which a cure that works has learnt little by its first rungs.
-SLOW = 0.25
 #: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
 LITTLE = 0.1
 _TOO_LITTLE = (
@@ -80,57 +75,44 @@ class AkesoPlan(Plan):
     def _run(self, ledger: Ledger) -> Outcome:
         untreated = _until_sick(ledger)
         sick = serious(untreated)
-        if _reached(ledger, untreated) or (untreated.whole and not sick and not learnt_nothing(untreated)):
+        if ledger.reached(untreated) or (untreated.whole and not sick and not learnt_nothing(untreated)):
             return _left_alone(ledger, untreated)
-        options = self._options(ledger, untreated)
+        choices = options(ledger, untreated)
         if ledger.wishes.dry_run:
-            ledger.notes += [f"would try: {option.prescription.describe()}" for option in options]
+            ledger.notes += [f"would try: {option.prescription.describe()}" for option in choices]
             return ledger.close(untreated, "failed" if sick else "healthy")
-        ranked = self._race(ledger, untreated, options)
+        ranked = self._race(ledger, untreated, choices)
         best = None
         for position, contestant in enumerate(ranked):
-            if best is not None and ledger.room < _rest(ledger, contestant.steps):
+            if best is not None and ledger.room < ledger.rest(contestant.steps):
                 continue
             winner = self._prove(ledger, untreated, contestant, ranked[position + 1 :], first=position == 0)
             if winner is not None and (best is None or better(winner, best)):
                 best = winner
             rivals = ranked[position + 1 :]
             if best is not None and (
-                _reached(ledger, best) or not (in_doubt(best) or outdone(best, rivals[:1]))
+                ledger.reached(best) or not (in_doubt(best) or outdone(best, rivals[:1]))
             ):
                 break
         if best is None:
             return self._give_up(ledger, untreated)
         return ledger.close(best, "improved" if left_over(untreated, best) else "repaired")
 
-    def _options(self, ledger: Ledger, untreated: Attempt) -> list[Candidate]:
-        found = candidates(untreated.history, treatable(untreated.diagnoses))
-        if learnt_nothing(untreated):
-            # Whatever is named, the held-out metric says that nothing was learnt: what goes in where that is odd,
-            # what is compared with what, and at which rate, come first among the usual reasons.
-            names = ("abnormal-data", *SUSPECTS) if chart(untreated.history).odd_inputs else SUSPECTS
-            usual = candidates(untreated.history, [_suspicion(name) for name in names])
-            suspected = [option for option in usual if not _same_loss(option)]
-            found = [*found[:1], *suspected[:1], *found[1:], *suspected[1:]]
-        kept = list(_allowed(ledger, found, Prescription()))
-        cures = [option.prescription for option in kept]
-        return [option for number, option in enumerate(kept) if option.prescription not in cures[:number]]
-
-    def _race(self, ledger: Ledger, untreated: Attempt, options: list[Candidate]) -> list[Attempt]:
+    def _race(self, ledger: Ledger, untreated: Attempt, choices: list[Candidate]) -> list[Attempt]:
         """Candidates in order of promise, tried up to a first and, for the best two, a second rung."""
         rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
         rung = min(max(rung, min(untreated.steps, round(CHECKPOINTS[1] * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
         done: list[Prescription] = []  # what was really changed
         since = 0  # candidates seen since the first that works
-        for position, option in enumerate(options):
+        for position, option in enumerate(choices):
             # The first is tried where there is room for nothing but itself.
-            kept = _reserve(ledger, rung) if tried else _rest(ledger, rung)
+            kept = ledger.reserve(rung) if tried else ledger.rest(rung)
             if len(tried) >= MOST_CANDIDATES or ledger.room < rung + kept:
                 if not tried:
                     ledger.notes.append(_TOO_LITTLE.format(budget=ledger.wishes.budget))
                 break
-            if not _new(ledger, option.prescription):
+            if not untried(ledger, option.prescription):
                 continue
             attempt = ledger.attempt(option.prescription, max_steps=rung)
             if attempt.failed or _unchanged(attempt):
@@ -143,7 +125,7 @@ class AkesoPlan(Plan):
             done.append(changed)
             tried.append(attempt)
             # Whether numbers are names or quantities, only both readings of them can tell.
-            other = any(later.prescription.of("embed-inputs") for later in options[position + 1 :])
+            other = any(later.prescription.of("embed-inputs") for later in choices[position + 1 :])
             certain = option.problem in CERTAIN and position < 2 and not other
             works = cured(attempt, untreated)
             since += bool(since) or works
@@ -164,14 +146,11 @@ class AkesoPlan(Plan):
         if len(close) < 2 or ranked[0].steps >= rung:
             return ranked
         behind = sum(attempt.steps for attempt in close) if ledger.program.resumable else 0
-        if ledger.room < 2 * rung - behind + _reserve(ledger, rung):
+        if ledger.room < 2 * rung - behind + ledger.reserve(rung):
             return ranked
         further = [ledger.attempt(attempt.prescription, max_steps=rung) for attempt in close]
         further.sort(key=lambda attempt: rank(attempt, untreated))
-        if (
-            _is_base(further[1].prescription, further[0].prescription)
-            and further[1].score >= further[0].score
-        ):
+        if further[0].prescription.extends(further[1].prescription) and further[1].score >= further[0].score:
             further.reverse()  # a higher rate is ahead at first: one that is overtaken already falls further behind
         others = [attempt for attempt in ranked if all(attempt is not other for other in close)]
         for attempt in others:
@@ -190,7 +169,7 @@ class AkesoPlan(Plan):
         for share in (SECOND_RUNG, 0.5, 1.0) if ledger.program.resumable else (1.0,):
             steps = None if share == 1.0 else max(current.steps, round(share * ledger.planned))
             owed = first and ledger.program.resumable
-            if ledger.room < _rest(ledger, current.steps) and not owed:
+            if ledger.room < ledger.rest(current.steps) and not owed:
                 ledger.judge(current, "rejected: the budget does not reach to its end")
                 return None
             current = self._gone_on(ledger, untreated, current, [contestant, *rivals], steps)
@@ -245,8 +224,8 @@ class AkesoPlan(Plan):
     ) -> Attempt:
         """Train on; where what was put on top of a cure brings new trouble, the cure without it."""
         further = ledger.attempt(current.prescription, max_steps=steps)
-        plain = next((other for other in others if _is_base(other.prescription, further.prescription)), None)
-        if plain is None or ledger.room < _rest(ledger, plain.steps):
+        plain = next((other for other in others if further.prescription.extends(other.prescription)), None)
+        if plain is None or ledger.room < ledger.rest(plain.steps):
             return further
         new = ", ".join(sorted(errors(further) - errors(plain)))
         if not new and not falls_back(further):
@@ -259,16 +238,16 @@ class AkesoPlan(Plan):
 
     def _combine(self, ledger: Ledger, untreated: Attempt, current: Attempt) -> Attempt:
         """Where one cure uncovers the next problem, or what is left is slow, try cures of that on top."""
-        left, most = _uncovered(ledger, untreated, current)
+        left, most = uncovered(ledger, untreated, current)
         if not left or current.score >= GOOD:
             return current
-        further = _allowed(ledger, candidates(current.history, left), current.prescription)
+        further = allowed(ledger, candidates(current.history, left), current.prescription)
         best = current
         for option in list(further)[:most]:
             cure = current.prescription.plus(*option.prescription)
             if ledger.known(cure) is not None:
                 continue
-            if ledger.room < current.steps + _reserve(ledger, current.steps):
+            if ledger.room < current.steps + ledger.reserve(current.steps):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
             needed = promise(best, untreated) + max(0.05, margin(current) if bounded(current) else 0.0)
@@ -294,7 +273,7 @@ class AkesoPlan(Plan):
         ahead = [attempt for attempt in made if better(attempt, untreated, among=len(made))]
         if ahead:
             best = max(ahead, key=lambda attempt: attempt.score)
-            if not best.whole and ledger.room >= _rest(ledger, best.steps):
+            if not best.whole and ledger.room >= ledger.rest(best.steps):
                 further = ledger.attempt(best.prescription)
                 holds = not further.failed and better(further, untreated, among=len(made))
                 best = further if holds and not better(best, further) else best
@@ -316,7 +295,7 @@ class AkesoPlan(Plan):
 
 def _left_alone(ledger: Ledger, untreated: Attempt) -> Outcome:
     """Nothing to cure: the training is well, or what is wrong with it lies where no remedy reaches."""
-    if not incurable(untreated) or _reached(ledger, untreated):
+    if not incurable(untreated) or ledger.reached(untreated):
         return ledger.close(untreated, "healthy")
     ledger.notes.append("no change to the training cures what was found, so none was tried")
     return ledger.close(untreated, "failed")
@@ -339,31 +318,11 @@ def _until_sick(ledger: Ledger) -> Attempt:
         steps = None if share == 1.0 else max(FEWEST_STEPS // 2, round(share * planned))
         attempt = ledger.attempt(Prescription(), max_steps=steps)
         # Whatever is found: what is as good as was asked for already is run to its end before anything is changed.
-        sick = serious(attempt) and not _good_enough(ledger, attempt)
+        sick = serious(attempt) and not ledger.good_enough(attempt)
         if attempt.whole or attempt.failed or sick or (share >= 0.5 and learnt_nothing(attempt)):
             return attempt
     assert attempt is not None
     return attempt
-
-
-def _uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[list[Diagnosis], int]:
-    """What a cure has left to cure, and how many remedies that is worth."""
-    left = [
-        found for found in treatable(current.diagnoses) if found.severity == "error" or found.problem in RATES
-    ]
-    if left:
-        return left, 2
-    early = current.steps <= max(FEWEST_STEPS, round(SECOND_RUNG * ledger.planned))
-    if not early or current.prescription.of("find-learning-rate"):
-        return [], 0
-    if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
-        # What was wrong is gone, and the rate is the program's own: a higher one is ahead after a few steps anyway.
-        facts = chart(current.history)
-        if facts.usual_rate / 10 <= facts.lr <= facts.usual_rate * 10:
-            return [], 0
-    if learnt_nothing(current):
-        return [_suspicion("slow-convergence")], 2
-    return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)
 
 
 def _at_odds(attempt: Attempt) -> bool:
@@ -371,70 +330,8 @@ def _at_odds(attempt: Attempt) -> bool:
     return any(found.problem in RATES for found in attempt.diagnoses)
 
 
-def _rest(ledger: Ledger, steps: int) -> int:
-    """The steps that an attempt which has done so many needs to its end."""
-    return max(0, ledger.planned - steps) if ledger.program.resumable else ledger.planned
-
-
-def _reserve(ledger: Ledger, steps: int) -> int:
-    """The steps that one contestant needs to its end after another has disappointed half-way."""
-    return _rest(ledger, steps) + (max(0, ledger.planned // 2 - steps) if ledger.program.resumable else 0)
-
-
-def _same_loss(option: Candidate) -> bool:
-    """Whether all that is offered is the loss that is there already: worth a trial where it was found wrong."""
-    return all(
-        edit.remedy in ("substitute-loss", "substitute-activation")
-        and edit.values.get("from") == edit.values["to"]
-        for edit in option.prescription
-    )
-
-
-def _suspicion(problem: str) -> Diagnosis:
-    return Diagnosis(problem, "error", 0.0, "", 0, {}, (), (), "")
-
-
-def _allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> Iterable[Candidate]:
-    for option in found:
-        edits = [edit for edit in option.prescription if edit not in base]
-        if not edits or not all(ledger.wishes.allows(edit) for edit in edits):
-            continue
-        if any(ledger.program.refuses(edit) for edit in edits):
-            continue
-        yield option
-
-
-def _new(ledger: Ledger, cure: Prescription) -> bool:
-    """Whether anything is left of a cure, and anything untried, once impossible edits are taken out."""
-    refused = [edit for edit, _ in ledger.program.refusals(cure)]
-    refused += [edit for other in ledger.attempts for edit, _ in other.refused if edit in cure]
-    left = Prescription(edit for edit in cure if edit not in refused)
-    if refused:
-        ledger.notes += [
-            f"{edit.describe()} was refused: {why}" for edit, why in ledger.program.refusals(cure)
-        ]
-    return bool(left) and (not refused or ledger.known(left) is None)
-
-
 def _unchanged(attempt: Attempt) -> bool:
     return len(attempt.refused) >= len(attempt.prescription)
-
-
-def _is_base(cure: Prescription, whole: Prescription) -> bool:
-    """Whether a cure is another one without what was put on top of it."""
-    return len(cure) < len(whole) and tuple(whole)[: len(cure)] == tuple(cure)
-
-
-def _reached(ledger: Ledger, attempt: Attempt) -> bool:
-    return attempt.whole and _good_enough(ledger, attempt)
-
-
-def _good_enough(ledger: Ledger, attempt: Attempt) -> bool:
-    """Whether the metric is at the user's target, at the end or on the way there."""
-    target = ledger.wishes.target
-    if target is None or attempt.metric is None or attempt.failed:
-        return False
-    return attempt.metric >= target if attempt.higher_is_better else attempt.metric <= target
 
 
 def _shown(attempt: Attempt) -> str:

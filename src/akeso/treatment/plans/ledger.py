@@ -56,6 +56,25 @@ class Ledger:
         """Steps that may still be spent."""
         return self.wishes.budget * self.planned - (self._steps - self._untreated_steps)
 
+    def rest(self, steps: int) -> int:
+        """The steps that an attempt which has done so many needs to its end."""
+        return max(0, self.planned - steps) if self.program.resumable else self.planned
+
+    def reserve(self, steps: int) -> int:
+        """The steps that one contestant needs to its end after another has disappointed half-way."""
+        return self.rest(steps) + (max(0, self.planned // 2 - steps) if self.program.resumable else 0)
+
+    def good_enough(self, attempt: Attempt) -> bool:
+        """Whether the metric is at the user's target, at the end or on the way there."""
+        target = self.wishes.target
+        if target is None or attempt.metric is None or attempt.failed:
+            return False
+        return attempt.metric >= target if attempt.higher_is_better else attempt.metric <= target
+
+    def reached(self, attempt: Attempt) -> bool:
+        """Whether a whole training ends at the user's target."""
+        return attempt.whole and self.good_enough(attempt)
+
     def attempt(
         self, prescription: Prescription, *, seed: int | None = None, max_steps: int | None = None,
         stop_on_error: bool = False,
