@@ -199,3 +199,26 @@ def test_signs_of_batches_lead_rprop_astray(name: str, size: int, loss: Curve, n
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert [one.problem for one in found] == (["oscillating-loss"] if named else [])
     assert not named or "100 batches" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "peak", "update", "left", "named"),
+    [
+        ("AdamW", 0.05, 0.02, 0.85, True),
+        ("SGD", 0.05, 0.02, 0.85, False),  # how far SGD goes is a matter of the gradients, too
+        ("AdamW", 0.003, 0.02, 0.85, False),
+        ("AdamW", 0.05, 0.002, 0.85, False),  # large weights hardly feel it
+        ("AdamW", 0.05, 0.02, 0.3, False),  # it learns all the same
+    ],
+)
+def test_a_rate_far_above_the_usual_one_is_named_where_little_is_learnt_under_a_schedule(
+    optimizer: str, peak: float, update: float, left: float, named: bool
+) -> None:
+    facts = {**REGRESSION, "optimizers": [{"name": optimizer, "lr": peak, "momentum": 0.9}]}
+    sketch = Sketch(
+        steps=600, loss=falling(1.0, left, 8.0), baseline=1.0, accuracy=None, facts=facts, run=TARGETS,
+        update=lambda index: update, rate=lambda share: 0.5 * peak * (1.02 + np.cos(np.pi * share)),
+    )  # fmt: skip
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert ("learning-rate-too-high" in [one.problem for one in found]) is named
+    assert not named or "times what AdamW usually gets" in found[0].sentence

@@ -14,7 +14,16 @@ from akeso.detectors._base import Detector
 from akeso.detectors.gradients import exploded_at_start
 from akeso.detectors.settling import overheated
 from akeso.detectors.standing import Standing, standing
-from akeso.detectors.steps import Relapse, last_rate, longest_update, rate, relapse
+from akeso.detectors.steps import (
+    Relapse,
+    adaptive,
+    last_rate,
+    longest_update,
+    optimizer_name,
+    rate,
+    relapse,
+    times_usual,
+)
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
@@ -32,6 +41,9 @@ class LearningRateTooHigh(Detector):
     above: float = 1.5
     times: float = 20.0
     remaining_if_hot: float = 0.1
+    times_if_driven: float = 30.0
+    remaining_if_driven: float = 0.6
+    layers: int = 3
     learned: float = 0.95
     wait: float = 0.5
     gradient_ratio: float = 1e3
@@ -51,7 +63,11 @@ class LearningRateTooHigh(Detector):
         if lost is not None:
             yield self._relapsed(history, stand, lost, longest)
             return
-        yield from list(self._overshot(history, stand, longest, since)) or self._overheated(history, stand)
+        yield from (
+            list(self._overshot(history, stand, longest, since))
+            or list(self._overheated(history, stand))
+            or self._driven(history, stand)
+        )
 
     def _overshot(self, history: History, stand: Standing, longest: float, since: int) -> Iterator[Symptom]:
         """Whether long steps or a loss that shot up keep the loss where a constant prediction would be."""
@@ -120,6 +136,39 @@ class LearningRateTooHigh(Detector):
                 f"{found.optimizer} usually gets, and after {found.passes:.0f} passes over the data the loss no "
                 f"longer falls{although}",
             )
+
+    def _driven(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether steps far longer than usual drive the layers of a network about for most of the run, to little avail.
+
+        Adaptive optimizers move every weight by about their rate, whatever the gradient: there the rate alone tells
+        how far. What a schedule makes of the end does not undo it.
+        """
+        harmed = math.isfinite(stand.remaining) and stand.suffers(self.remaining_if_driven)
+        times = times_usual(history, rate(history))
+        if not harmed or stand.over < self.wait or not adaptive(history):
+            return
+        if not times >= self.times_if_driven:
+            return
+        window = network.recent(history, 0.7)
+        steps = network.updates(history, window)
+        if len(steps) < self.layers or not float(np.median(steps)) >= self.update / 10:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            min(0.8, 0.6 + 0.1 * math.log10(times)),
+            window.start,
+            "",
+            {
+                "learning_rate": curves.rounded(rate(history)),
+                "times_usual": curves.rounded(times),
+                "update_over_weight": curves.rounded(float(np.median(steps))),
+                **stand.evidence(),
+            },
+            f"The learning rate is too high: {rate(history):.3g} is {times:.0f} times what "
+            f"{optimizer_name(history)} usually gets, a step changes the weights by "
+            f"{float(np.median(steps)):.1%} of their size, and little is learnt.",
+        )
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:
         momentum = max(

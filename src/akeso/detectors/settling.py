@@ -9,7 +9,15 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors.standing import Standing, validation_loss
-from akeso.detectors.steps import Relapse, last_rate, pass_length, rate, relapse, usual_rate
+from akeso.detectors.steps import (
+    Relapse,
+    last_rate,
+    optimizer_name,
+    pass_length,
+    rate,
+    relapse,
+    times_usual,
+)
 from akeso.history import Floats, History
 
 #: Parts of the late loss whose means are compared, and how far they must go beyond what batch noise explains.
@@ -122,9 +130,8 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
     something keeps it from that: dropout, a schedule that is about to calm the steps down, or steps that are too long.
     A smaller one must have lost again some of what it had learnt.
     """
-    optimizers = list(history.facts.get("optimizers") or ())
     over = stand.finished or (math.isfinite(stand.share) and stand.share >= 0.9)
-    if len(optimizers) != 1 or not over or stand.recent.falls or history.facts.get("dropout"):
+    if not over or stand.recent.falls or history.facts.get("dropout"):
         return None
     length = pass_length(history)
     if (
@@ -133,16 +140,15 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
         or last_rate(history) < 0.5 * rate(history)
     ):
         return None
-    name, momentum = str(optimizers[0].get("name")), float(optimizers[0].get("momentum") or 0.0)
-    above = last_rate(history) / usual_rate(name, momentum)
+    above = times_usual(history, last_rate(history))
     room, passes = parameters_per_sample(history), stand.steps / length
     left = min(x for x in (stand.remaining_loss, stand.remaining_error, math.inf) if not math.isnan(x))
-    if above < times or passes < _SEVERAL or not remaining <= left < math.inf:
+    if not above >= times or passes < _SEVERAL or not remaining <= left < math.inf:
         return None
     lost = relapse(history, stand, _LITTLE, _SOME, 2 * _SOME) if room < ROOM else None
     if room < ROOM and lost is None:
         return None
-    return Overheated(above, name, passes, room, lost)
+    return Overheated(above, optimizer_name(history), passes, room, lost)
 
 
 def parameters_per_sample(history: History) -> float:

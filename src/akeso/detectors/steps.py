@@ -19,6 +19,9 @@ USUAL_RATE: Final = {
     "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
 }  # fmt: skip
 
+#: Optimizers that divide every gradient by what is usual for it.
+_ADAPTIVE: Final = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"})
+
 #: What is left of a change that weight decay accounts for.
 _TRACE = 1e-3
 
@@ -34,6 +37,25 @@ def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
         # A step goes on in 1 / (1 - momentum) others.
         rate *= 5.0 if momentum < 0.5 else 1.0 if momentum <= 0.9 else 10.0 * max(1.0 - momentum, 1e-3)
     return rate
+
+
+def optimizer_name(history: History) -> str:
+    """What the first optimizer is called; empty where none was seen."""
+    optimizers = list(history.facts.get("optimizers") or ())
+    return str(optimizers[0].get("name")) if optimizers else ""
+
+
+def times_usual(history: History, given: float) -> float:
+    """A rate over the usual one of the only optimizer; ``nan`` where there are several, or none."""
+    optimizers = list(history.facts.get("optimizers") or ())
+    if len(optimizers) != 1:
+        return math.nan
+    return given / usual_rate(optimizer_name(history), float(optimizers[0].get("momentum") or 0.0))
+
+
+def adaptive(history: History) -> bool:
+    """Whether the optimizer makes steps of about its rate for every weight, whatever the gradient."""
+    return optimizer_name(history).lower() in _ADAPTIVE
 
 
 def rate(history: History) -> float:
