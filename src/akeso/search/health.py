@@ -106,9 +106,6 @@ class Health:
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
         self._maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
-        self._memory = ours.memory_for(self.profile, self._value_of) if ours is not None else None
-        if self._memory is None:
-            self._memory = memory.Memory(self.profile, value_of=self._value_of)
         self.epochs = epochs
         self._reports: list[tuple[float, ...]] = []
         self._losses: list[float] = []
@@ -278,8 +275,8 @@ class Health:
     def _refresh(self) -> None:
         if self._study is None:
             return
-        assert self._memory is not None
-        self._judges = self._memory.judges(self._study, self.epochs)
+        known = memory.of_study(self._study, self.profile, self._value_of)
+        self._judges = known.judges(self._study, self.epochs)
         self._guarded = self._guarded or any(judge.guarding for judge in self._judges)
         if self.mode != "shadow" and any(judge.knowledge.given_up for judge in self._judges):
             # Others may have stopped them: another worker, or this one before the study was resumed.

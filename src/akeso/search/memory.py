@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -30,9 +31,14 @@ SHADOW = "akeso:would_have"
 USED = "akeso:used"
 RECORD = "akeso:record"
 
+#: Where the number of epochs is a hyperparameter, judges are kept for so many of its values.
+_LENGTHS = 8
+
 _one_at_a_time = threading.Lock()
 #: Trials that were mentioned as lost in this process.
 _mentioned: set[tuple[str, int]] = set()
+#: By study, as long as somebody holds it: one pruner may serve several, and a study may have none of ours.
+_memories: WeakKeyDictionary[Any, dict[tuple[str, str], Memory]] = WeakKeyDictionary()
 _log = logging.getLogger("akeso.search")
 
 
@@ -119,23 +125,35 @@ class Memory:
     def __init__(self, profile: SearchProfile, *, value_of: ValueOf = "last") -> None:
         self.profile = profile
         self.value_of = value_of
-        self._judges: list[Judge] = []
-        self._made_for = (-1, -1)
+        self._made: dict[int, tuple[int, list[Judge]]] = {}  # by planned epochs: of how many ended trials
+        self._one_at_a_time = threading.Lock()  # the trials of a study may run in threads of one process
 
     def judges(self, study: Any, epochs: int) -> list[Judge]:
         """One judge per objective that knows the ended trials of the study."""
         ended = _ended(study)
-        count = len(ended)
-        made, made_epochs = self._made_for
-        if made_epochs != epochs or count < made or count >= made + max(1, made // 10):
-            maximize = is_maximize(study)
-            profile = self.profile
-            self._judges = []
-            for objective, up in enumerate(maximize):
-                curves = [curve_of(trial, objective, maximize, epochs, self.value_of) for trial in ended]
-                self._judges.append(Judge(profile, Knowledge(curves, epochs), maximize=up))
-            self._made_for = (count, epochs)
-        return self._judges
+        with self._one_at_a_time:
+            known, judges = self._made.pop(epochs, (-1, []))
+            if len(ended) >= known + max(1, known // 10):
+                known, judges = len(ended), self._judges(study, ended, epochs)
+            while len(self._made) >= _LENGTHS:
+                self._made.pop(next(iter(self._made)))
+            self._made[epochs] = (known, judges)
+        return judges
+
+    def _judges(self, study: Any, ended: Sequence[Any], epochs: int) -> list[Judge]:
+        maximize = is_maximize(study)
+        made = []
+        for objective, up in enumerate(maximize):
+            curves = [curve_of(trial, objective, maximize, epochs, self.value_of) for trial in ended]
+            made.append(Judge(self.profile, Knowledge(curves, epochs), maximize=up))
+        return made
+
+
+def of_study(study: Any, profile: SearchProfile, value_of: ValueOf) -> Memory:
+    """What this process has read of a study; shared by the trials that it runs, in threads too."""
+    with _one_at_a_time:
+        known = _memories.setdefault(study, {})
+        return known.setdefault((profile.digest, value_of), Memory(profile, value_of=value_of))
 
 
 def _ended(study: Any) -> list[Any]:

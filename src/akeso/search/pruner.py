@@ -74,17 +74,6 @@ class DiagnosisPruner(BasePruner):
         self.on_problem: Any = on_problem
         self.value_of: ValueOf = value
         self._epochs = epochs
-        self._memories: dict[tuple[str, str], memory.Memory] = {}
-
-    def memory_for(self, profile: SearchProfile, value_of: ValueOf) -> memory.Memory:
-        """What this process has read of the study; shared by the trials it runs."""
-        key = (profile.digest, value_of)
-        if key not in self._memories:
-            self._memories[key] = memory.Memory(profile, value_of=value_of)
-        return self._memories[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memories": {}}
 
     def prune(self, study: Any, trial: Any) -> bool:
         """Whether the trial should be pruned for what it reported."""
@@ -96,7 +85,7 @@ class DiagnosisPruner(BasePruner):
         values = [value for _, value in sorted(trial.intermediate_values.items())]
         epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
         maximize = memory.is_maximize(study)[0]
-        judge = self.memory_for(self.profile, self.value_of).judges(study, epochs)[0]
+        judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs)[0]
         if self.on_problem != "shadow" and judge.knowledge.given_up:
             inform(study)  # also of those that another worker stopped
         verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of), Traits(trial.params))

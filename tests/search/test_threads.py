@@ -1,0 +1,118 @@
+"""Trials side by side in threads of one process, and studies that share a pruner: nobody hears of the others."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+import akeso
+from akeso.search import DiagnosisPruner, memory
+from akeso.search.profiles import AKESO
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def study(**options: Any) -> optuna.Study:
+    return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), **options)
+
+
+def curve(trial: optuna.Trial, epochs: int, scale: float = 1.0) -> list[float]:
+    x = trial.suggest_float("x", 0, 1)
+    return [scale * (x + 1 / (t + 1) + 0.003 * math.sin(5 * t + trial.number)) for t in range(epochs)]
+
+
+@pytest.mark.usefixtures("restless")
+def test_judges_belong_to_those_who_asked_for_them() -> None:
+    made = optuna.create_study(directions=["minimize", "maximize"])
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=4, profile="bttackler") as health:
+            for value in curve(trial, 4):
+                health.report([value, -value])
+        return health.value
+
+    made.optimize(run, n_trials=6)
+
+    def ask(at: int) -> bool:
+        epochs = 3 + at % 12
+        judges = memory.of_study(made, AKESO, "last").judges(made, epochs)
+        return [judge.knowledge.epochs for judge in judges] == [epochs, epochs]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(200)))
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_no_trial_is_lost_in_threads(by_hand: bool) -> None:
+    made = study(pruner=DiagnosisPruner())
+
+    def run(trial: optuna.Trial) -> Any:
+        epochs = trial.suggest_categorical("epochs", [5, 8])
+        values = curve(trial, epochs)
+        if by_hand:
+            for step, value in enumerate(values):
+                trial.report(value, step)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            return values[-1]
+        with akeso.search.watch(trial, epochs=epochs) as health:
+            for value in values:
+                health.report(value)
+        return health.value
+
+    made.optimize(run, n_trials=40, n_jobs=4)
+    assert {trial.state for trial in made.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+
+
+def test_studies_that_share_a_pruner_know_nothing_of_each_other() -> None:
+    pruner = DiagnosisPruner()
+    small, large, alone = study(pruner=pruner), study(pruner=pruner), study(pruner=DiagnosisPruner())
+
+    def run(scale: float) -> Any:
+        def objective(trial: optuna.Trial) -> Any:
+            with akeso.search.watch(trial, epochs=10) as health:
+                for value in curve(trial, 10, scale):
+                    health.report(value)
+            return health.value
+
+        return objective
+
+    for _ in range(12):
+        small.optimize(run(1.0), n_trials=1)
+        large.optimize(run(1000.0), n_trials=1)
+    alone.optimize(run(1000.0), n_trials=12)
+    assert [trial.values for trial in large.trials] == [trial.values for trial in alone.trials]
+    assert any(trial.state == TrialState.PRUNED for trial in alone.trials)
+
+
+def test_a_study_without_our_pruner_is_read_as_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, fits = study(), []
+    usual = memory.Memory._judges
+    monkeypatch.setattr(
+        memory.Memory, "_judges", lambda self, *given: fits.append(given) or usual(self, *given)
+    )
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=3) as health:
+            for value in curve(trial, 3):
+                health.report(value)
+        return health.value
+
+    made.optimize(run, n_trials=40)
+    assert len(fits) < 30
