@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from akeso.advice import advice
 from akeso.catalogue import PROBLEMS, causes_of
+from akeso.detectors.testing import Sketch
 from akeso.errors import BadInput
+from akeso.examination import examine
 
 NAMES = [
     "vanishing-gradient",
@@ -64,3 +67,24 @@ def test_unscaled_data_leads_to_a_stalled_loss_over_dead_units():
 def test_unknown_problem_is_refused_with_the_known_ones():
     with pytest.raises(BadInput, match="vanishing-gradient"):
         causes_of("vanishing")
+
+
+def test_users_of_keras_are_told_what_helps_in_its_own_words() -> None:
+    words = ("optimizer.zero_grad", "torch.", "nn.", "DataLoader", "_with_logits", "nll_loss", "model.eval()")
+    for problem in PROBLEMS:
+        if problem == "missing-zero-grad":  # Keras does that itself
+            continue
+        told = " ".join(advice(problem, "keras"))
+        assert told, problem
+        assert not [word for word in words if word in told], problem
+
+
+@pytest.mark.parametrize("framework", ["keras", ""])
+def test_a_diagnosis_speaks_of_the_framework_that_trains(framework: str) -> None:
+    optimizers = [{"name": "Adam", "lr": 1e-3, "framework": framework}]
+    sketch = Sketch(
+        validation=lambda share: 0.8 + 6.0 * share, evaluations=12, facts={"optimizers": optimizers}
+    )
+    found = next(one for one in examine(sketch.history()).diagnoses if one.problem == "overfitting")
+    assert found.remedies == advice("overfitting", framework)
+    assert ("EarlyStopping" in " ".join(found.remedies)) is bool(framework)

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from akeso.advice import advice
 from akeso.catalogue import PROBLEMS, causes_of
 from akeso.detectors.stages import last_stage
 from akeso.detectors.standing import no_measure, summed_over_episodes
@@ -76,7 +77,7 @@ def examine(history: History, profile: str | Path | Profile = "akeso") -> Examin
                     f"{detector.name}: the detector failed ({problem.__class__.__name__}: {problem})"
                 )
     merged = _merged(symptoms)
-    ranked = _by_cause(merged, history) if chosen.ranking == "causes" else _by_exposure(merged)
+    ranked = _by_cause(merged, history) if chosen.ranking == "causes" else _by_exposure(merged, history)
     before = (f"what another optimizer trained in the first {start} steps",) if start else ()
     return Examination(tuple(ranked), (*failed, *before, *_unseen(history)), chosen.name)
 
@@ -101,13 +102,14 @@ def _gravity(symptom: Symptom) -> tuple[int, float]:
     return SEVERITIES.index(symptom.severity), -symptom.confidence
 
 
-def _by_exposure(merged: Mapping[str, Symptom]) -> list[Diagnosis]:
+def _by_exposure(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis]:
     def order(symptom: Symptom) -> tuple[bool, int, int]:
         place = _TABLE.index(symptom.problem) if symptom.problem in _TABLE else len(_TABLE)
         return symptom.severity == "info", symptom.step, place
 
     ordered = sorted(merged.values(), key=order)
-    return [_diagnosis(symptom, ()) for symptom in ordered]
+    framework = _framework(history)
+    return [_diagnosis(symptom, (), framework) for symptom in ordered]
 
 
 def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis]:
@@ -139,8 +141,9 @@ def _by_cause(merged: Mapping[str, Symptom], history: History) -> list[Diagnosis
     effects = [symptom for symptom in effects if symptom.problem not in _REDUNDANT]
     named = sorted(roots, key=order) + _causes_first(sorted(effects, key=order)[:_CONSEQUENCES], because)
     kept = {symptom.problem for symptom in named}
+    framework = _framework(history)
     return [
-        _diagnosis(symptom, tuple(cause for cause in because[symptom.problem] if cause in kept))
+        _diagnosis(symptom, tuple(cause for cause in because[symptom.problem] if cause in kept), framework)
         for symptom in named
     ]
 
@@ -164,8 +167,13 @@ def _explains(cause: Symptom, effect: Symptom, slack: int) -> bool:
     return cause.step <= effect.step + slack
 
 
-def _diagnosis(symptom: Symptom, because: tuple[str, ...]) -> Diagnosis:
-    problem = PROBLEMS.get(symptom.problem)
+def _framework(history: History) -> str:
+    """Whose optimizer trains, where that is not torch's own."""
+    optimizers = list(history.facts.get("optimizers") or ())
+    return str(optimizers[-1].get("framework") or "") if optimizers else ""
+
+
+def _diagnosis(symptom: Symptom, because: tuple[str, ...], framework: str) -> Diagnosis:
     return Diagnosis(
         symptom.problem,
         symptom.severity,
@@ -174,7 +182,7 @@ def _diagnosis(symptom: Symptom, because: tuple[str, ...]) -> Diagnosis:
         int(symptom.step),
         {key: _plain(value) for key, value in symptom.evidence.items() if value is not None},
         because,
-        symptom.helps or (problem.helps if problem is not None else ()),
+        symptom.helps or advice(symptom.problem, framework),
         symptom.sentence,
     )
 

@@ -72,6 +72,10 @@ def explain(problem: str, json_file: Path | None) -> None:
     _heading("What helps")
     for help_ in known.helps:
         _paragraph(help_, "  - ")
+    if content["helps_in_keras"] != content["helps"]:
+        _heading("What helps in Keras")
+        for help_ in content["helps_in_keras"]:
+            _paragraph(help_, "  - ")
     if content["causes"]:
         _heading("What it leads to")
         _paragraph(", ".join(content["causes"]))
@@ -107,6 +111,7 @@ def profile(name: str) -> None:
 
 
 def _described(problem: Any) -> dict[str, Any]:
+    from akeso.advice import advice
     from akeso.catalogue import PROBLEMS
 
     return {
@@ -115,6 +120,7 @@ def _described(problem: Any) -> dict[str, Any]:
         "what": problem.what,
         "how_recognised": problem.how_recognised,
         "helps": list(problem.helps),
+        "helps_in_keras": list(advice(problem.name, "keras")),
         "causes": list(problem.causes),
         "caused_by": sorted(name for name, other in PROBLEMS.items() if problem.name in other.causes),
     }

@@ -115,6 +115,8 @@ def optimizer_facts(optimizer: torch.optim.Optimizer) -> dict[str, object]:
         "name": getattr(optimizer, "kind", type(optimizer).__name__),
         "parameters": sum(len(part["params"]) for part in optimizer.param_groups),
     }
+    if hasattr(optimizer, "framework"):
+        facts["framework"] = optimizer.framework
     for key in ("lr", "momentum", "weight_decay", "eps", "alpha", "nesterov", "amsgrad"):
         value = group.get(key)
         if isinstance(value, torch.Tensor):
