@@ -32,6 +32,20 @@ def running_costs(values: Sequence[float], *, maximize: bool, value_of: ValueOf 
     return np.minimum.accumulate(costs) if value_of == "best" and len(costs) else costs
 
 
+def costs_so_far(values: Sequence[float], *, maximize: bool, value_of: ValueOf) -> Floats:
+    """The running costs of a trial under way: infinite at the end when it has just reported what is not finite.
+
+    That its best value is still there does not mend it.
+
+    >>> costs_so_far([0.5, float("nan")], maximize=False, value_of="best").tolist()
+    [0.5, inf]
+    """
+    costs = running_costs(values, maximize=maximize, value_of=value_of)
+    if len(values) and not math.isfinite(values[-1]):
+        costs[-1] = math.inf
+    return costs
+
+
 @dataclass(frozen=True, slots=True)
 class Curve:
     """The running costs of one ended trial, and how it ended.
@@ -171,12 +185,21 @@ def overtaken(ends: Floats, cost: float, end: float) -> float:
     places, ranks = np.unique(known, return_index=True)  # equal ends share the better rank
     # How densely the best lie: at least up to the first that is worse than the best.
     last = max(int(np.searchsorted(ranks, math.ceil(len(known) / 10) - 1)), 1)
-    density = float(ranks[last] / (places[last] - places[0])) if last < len(places) else 0.0
+    density = float(ranks[last]) / max(float(places[last] - places[0]), 1e-300) if last < len(places) else 0.0
 
     def rank(at: float) -> float:
         return float(np.interp(at, places, ranks)) - max(float(places[0]) - at, 0.0) * density
 
     return max(rank(cost) - rank(end), 0.0) / (len(ends) + 1)
+
+
+#: No cost counts as larger than this, and none as better than the best by more units than that: squares stay finite.
+_LARGEST, _FURTHEST = 1e300, 1e100
+
+
+def _deviation(values: Floats) -> float:
+    largest = float(np.max(np.abs(values)))
+    return float(np.std(values)) if largest < 1e100 else largest * float(np.std(values / largest))
 
 
 class Scale:
@@ -187,14 +210,17 @@ class Scale:
     """
 
     def __init__(self, curves: Floats) -> None:
+        curves = np.clip(curves, -_LARGEST, _LARGEST)
         finals = curves[:, -1] if len(curves) else np.zeros(1)
         self._origin = float(np.min(finals))
         spread = float(np.median(finals)) - self._origin
-        self._unit = spread if spread > 0 else max(float(np.std(curves)) if len(curves) else 1.0, 1e-12)
+        self._unit = spread if spread > 0 else max(_deviation(curves) if len(curves) else 1.0, 1e-12)
 
     def compress(self, costs: Floats) -> Floats:
         """Costs on the scale."""
-        z = (np.minimum(costs, 1e300) - self._origin) / self._unit
+        with np.errstate(over="ignore"):  # a tiny unit and a huge cost: it is far away, and stays finite
+            z = (np.clip(costs, -_LARGEST, _LARGEST) - self._origin) / self._unit
+        z = np.clip(z, -_FURTHEST, _LARGEST)
         return np.asarray(np.where(z <= 1, z, 1 + np.log(np.maximum(z, 1))))
 
     def expand(self, place: float) -> float:

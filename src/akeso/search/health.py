@@ -14,7 +14,8 @@ import numpy as np
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.search import _optional, memory
-from akeso.search.curves import ValueOf
+from akeso.search._safely import safely
+from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
@@ -24,7 +25,7 @@ from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.traits import NOTHING, Traits
 from akeso.search.values import all_finite, as_number, as_numbers
-from akeso.search.verdict import Verdict
+from akeso.search.verdict import CONTINUE, Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
 _MODES = ("stop", "shadow", "repair")
@@ -238,7 +239,7 @@ class Health:
             self._losses.append(loss)
         if self._recording is not None:
             self._recording.report(row[0], self._inspection.steps, loss)
-        self._act(self._judge_epoch(row, finite))
+        self._act(self._judge_epoch(finite))
         if finite:
             self._ask_wrapped()
 
@@ -276,7 +277,7 @@ class Health:
         if self._study is None:
             return
         known = memory.of_study(self._study, self.profile, self._value_of)
-        self._judges = known.judges(self._study, self.epochs)
+        self._judges = safely(lambda: known.judges(self._study, self.epochs), self._judges)
         self._guarded = self._guarded or any(judge.guarding for judge in self._judges)
         if self.mode != "shadow" and any(judge.knowledge.given_up for judge in self._judges):
             # Others may have stopped them: another worker, or this one before the study was resumed.
@@ -284,22 +285,27 @@ class Health:
 
     def _costs(self, objective: int, extra: Sequence[float] = ()) -> np.ndarray:
         values = [row[objective] for row in self._reports] + list(extra)
-        return memory.costs_of(values, self._maximize[objective], self._value_of)
+        return costs_so_far(values, maximize=self._maximize[objective], value_of=self._value_of)
 
-    def _judge_epoch(self, row: tuple[float, ...], finite: bool) -> Verdict:
-        judges = self._judges or [_alone(self.profile, self.epochs, self._maximize[0])]
+    def _judge_epoch(self, finite: bool) -> Verdict:
+        alone = [_alone(self.profile, self.epochs, up) for up in self._maximize]
+        judges = self._judges or alone
         extra = [] if finite else [math.nan]
         many = [self._costs(i, extra) for i in range(len(self._maximize))]
-        if len(many) == 1:
-            curve = judges[0].of_curve(many[0], self._traits)
-        else:
-            curve = judge_many(judges, many, self.epochs, self._traits)
+        # Whatever becomes of the comparison with others: a value that is not finite is told without it.
+        curve = safely(lambda: self._judge_curve(judges, many), CONTINUE)
+        curve = curve or (CONTINUE if finite else self._judge_curve(alone, many))
         if curve:
             return curve
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
         return judges[0].of_findings(known, many[0], epoch=len(self._reports) - 1)
+
+    def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[np.ndarray]) -> Verdict:
+        if len(costs) == 1:
+            return judges[0].of_curve(costs[0], self._traits)
+        return judge_many(judges, costs, self.epochs, self._traits)
 
     @property
     def _traits(self) -> Traits:

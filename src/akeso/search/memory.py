@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile
@@ -215,8 +213,3 @@ def mention_lost(study: Any) -> None:
             trial.number,
             study.study_name,
         )
-
-
-def costs_of(values: Sequence[float], maximize: bool, value_of: ValueOf) -> np.ndarray:
-    """The running costs of a trial under way."""
-    return running_costs(values, maximize=maximize, value_of=value_of)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
 from akeso.search import memory
-from akeso.search.curves import ValueOf
+from akeso.search._safely import safely
+from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.informed import inform
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
@@ -77,7 +78,7 @@ class DiagnosisPruner(BasePruner):
 
     def prune(self, study: Any, trial: Any) -> bool:
         """Whether the trial should be pruned for what it reported."""
-        if trial.intermediate_values and self._hopeless(study, trial):
+        if trial.intermediate_values and safely(lambda: self._hopeless(study, trial), False):
             return True
         return self.wrapped is not None and bool(self.wrapped.prune(study, trial))
 
@@ -88,7 +89,8 @@ class DiagnosisPruner(BasePruner):
         judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs)[0]
         if self.on_problem != "shadow" and judge.knowledge.given_up:
             inform(study)  # also of those that another worker stopped
-        verdict = judge.of_curve(memory.costs_of(values, maximize, self.value_of), Traits(trial.params))
+        costs = costs_so_far(values, maximize=maximize, value_of=self.value_of)
+        verdict = judge.of_curve(costs, Traits(trial.params))
         if verdict.action != "stop":
             return False
         if self.on_problem == "shadow":

@@ -14,6 +14,8 @@ from akeso.history import Floats
 
 #: Two values of a choice are one unit apart; a number's lowest and highest rank as well.
 _APART = math.sqrt(0.5)
+#: Distances between points no further from zero than this may be had from products, which is fast.
+_NEAR_ZERO = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +116,10 @@ class Losses:
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
     """Between every row of one and every row of the other."""
-    return np.asarray(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0))
+    if max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0)) < _NEAR_ZERO:
+        return np.asarray(np.maximum((a**2).sum(1)[:, None] + (b**2).sum(1)[None] - 2 * a @ b.T, 0.0))
+    # Far from zero that loses all digits of small distances, and a Gaussian process over what is left breaks down.
+    total = np.zeros((len(a), len(b)))
+    for here, there in zip(a.T, b.T, strict=True):
+        total += (here[:, None] - there[None]) ** 2
+    return total

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.extras import require
-from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
+from akeso.search._safely import safely
+from akeso.search.curves import Curve, Knowledge, ValueOf, costs_so_far, running_costs
 from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile, search_profile
@@ -251,7 +252,7 @@ class DiagnosisStopper(Stopper):
         loss = result.get("akeso_loss")
         losses.append(float(loss) if isinstance(loss, Real) else math.nan)
         self._params[trial_id] = _plain_params(result.get("config"))
-        verdict = self._of_columns(result) or self._of_curve(trial_id, values)
+        verdict = self._of_columns(result) or safely(lambda: self._of_curve(trial_id, values), None)
         if verdict:
             self.reasons[trial_id] = verdict
             self._say(trial_id, verdict)
@@ -292,7 +293,7 @@ class DiagnosisStopper(Stopper):
         judge = self._current()
         if judge.guarding:
             self._guarded.add(trial_id)
-        costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
+        costs = costs_so_far(values, maximize=self.maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, self._traits(trial_id))
         return verdict if verdict else None
 
