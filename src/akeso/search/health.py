@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ from akeso.search.verdict import CONTINUE, Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
 _MODES = ("stop", "shadow", "repair")
+_OUTCOMES = {"stop": "stopped", "finish": "finished early"}
 
 
 def watch(
@@ -141,25 +142,49 @@ class Health:
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
             memory.mention_lost(self._study)
+            self._go_on()
         self._entered = True
         self._refresh()
         self._inspection.start()
         return self
 
+    def _go_on(self) -> None:
+        """Take over what the trial reported before, where Optuna lets one that was cut off go on under a new number."""
+        if memory.about(self._trial):
+            memory.mention_again(self._study, self._trial)
+            return
+        for step, value in memory.reported(self._study, self._trial):
+            self._steps.add(step)
+            if math.isfinite(value):
+                self._reports.append((value,))
+                self._losses.append(math.nan)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        verdict = error.verdict if isinstance(error, Ending) else None
-        crashed = f"{kind.__name__}: {error}"[:300] if kind is not None and verdict is None else ""
-        pruned = kind is not None and kind.__name__ == "TrialPruned"
-        self._close("" if pruned else crashed)
+        if isinstance(error, _optional.optuna().TrialPruned):
+            self._pruned_by_objective(str(error))
+            return False
+        # Who caught our signal, or made another error of it, has not changed what was decided; an interruption has.
+        verdict = self._ending if error is None or isinstance(error, Exception | Ending) else None
+        self._close("" if verdict is not None or kind is None else f"{kind.__name__}: {error}"[:300])
         if verdict is None:
             return False
         if verdict.action == "stop":
             raise _optional.optuna().TrialPruned(verdict.sentence) from None
         return True
 
-    def _close(self, crashed: str) -> None:
+    def _pruned_by_objective(self, why: str) -> None:
+        """The objective has asked a pruner by itself, or has reasons of its own."""
+        said = memory.reason_of(self._study, self._trial)
+        if not said:
+            sentence = f"The objective pruned the trial{f': {why}' if why else ''}."
+            verdict = Verdict("stop", "objective", "pruned", epoch=len(self._reports) - 1, sentence=sentence)
+            said = memory.foreseen(verdict)
+            self._write_reason(replace(verdict, step=self._inspection.steps))
+        self._close("", said)
+
+    def _close(self, crashed: str, stopped: Mapping[str, Any] | None = None) -> None:
         if self._closed:
             return
         self._closed = True
@@ -169,8 +194,10 @@ class Health:
             self._repair.close()
         if crashed:
             outcome = "crashed"
+        elif stopped is not None:
+            outcome = "stopped"
         elif self._ending is not None:
-            outcome = "stopped" if self._ending.action == "stop" else "finished early"
+            outcome = _OUTCOMES[self._ending.action]
         else:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
@@ -184,7 +211,9 @@ class Health:
         }
         if losses := Traits.of({}, self._losses).losses:
             about["losses"] = memory.plain_losses(losses)
-        if self._ending is not None:
+        if stopped is not None:
+            about |= stopped
+        elif self._ending is not None:
             about |= memory.foreseen(self._ending)
         if crashed:
             about["error"] = crashed
@@ -348,10 +377,12 @@ class Health:
         self._ending = verdict
         if verdict.action == "stop" and self._study is not None:
             inform(self._study)
-        outcome = "stopped" if verdict.action == "stop" else "finished early"
-        for key, item in memory.reason_attributes(verdict, outcome).items():
-            self._trial.set_user_attr(key, item)
+        self._write_reason(verdict)
         self._again()
+
+    def _write_reason(self, verdict: Verdict) -> None:
+        for key, item in memory.reason_attributes(verdict, _OUTCOMES[verdict.action]).items():
+            self._trial.set_user_attr(key, item)
 
     def _note(self, verdict: Verdict) -> None:
         if not self._would:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -153,9 +153,8 @@ def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
 
 def _end(trial: Any, worst: float) -> float:
     """The value that a stopped trial was to come to, as far as anybody knows."""
-    about: Mapping[str, Any] = trial.user_attrs.get(memory.TRIAL, {})
     reports = [value for _, value in sorted(trial.intermediate_values.items()) if math.isfinite(value)]
-    for known in (about.get("expected"), *reports[-1:]):
+    for known in (memory.about(trial).get("expected"), *reports[-1:]):
         if known is not None and math.isfinite(known):
             return float(known)
     return worst

@@ -35,6 +35,8 @@ _LENGTHS = 8
 _one_at_a_time = threading.Lock()
 #: Trials that were mentioned as lost in this process.
 _mentioned: set[tuple[str, int]] = set()
+#: Studies of which it was said that their trials are watched more than once.
+_watched_again: set[str] = set()
 #: By study, as long as somebody holds it: one pruner may serve several, and a study may have none of ours.
 _memories: WeakKeyDictionary[Any, dict[tuple[str, str], Memory]] = WeakKeyDictionary()
 _log = logging.getLogger("akeso.search")
@@ -63,6 +65,28 @@ def foreseen(verdict: Verdict) -> dict[str, Any]:
     return {"indicator": verdict.indicator, **known}
 
 
+def about(trial: Any) -> Mapping[str, Any]:
+    """What a trial that was watched, or stopped by our pruner, says of itself; nothing where it was neither."""
+    said = trial.user_attrs.get(TRIAL)
+    return said if isinstance(said, Mapping) else {}
+
+
+def reason_of(study: Any, trial: Any) -> dict[str, Any]:
+    """What our pruner remembered of its verdict on a trial under way; nothing when it did not stop it."""
+    if study is None:
+        return {}
+    # It was given a frozen trial and wrote to the storage: the trial itself does not know.
+    known = about(study._storage.get_trial(trial._trial_id))
+    if known.get("outcome") != "stopped":
+        return {}
+    return {key: known[key] for key in ("indicator", "expected") if key in known}
+
+
+def reported(study: Any, trial: Any) -> list[tuple[int, float]]:
+    """The steps and values that a trial under way has reported to its study."""
+    return sorted(study._storage.get_trial(trial._trial_id).intermediate_values.items())
+
+
 def reports_of(trial: Any, objectives: int) -> list[Sequence[float]]:
     """The values a trial reported, in order of its steps, one sequence per report."""
     if objectives > 1:
@@ -76,32 +100,32 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
     costs = running_costs(
         [row[objective] for row in reports], maximize=maximize[objective], value_of=value_of
     )
-    about: Mapping[str, Any] = trial.user_attrs.get(TRIAL, {})
+    said = about(trial)
     complete = trial.state.name == "COMPLETE"
-    full = complete and len(costs) == epochs and about.get("outcome", "finished") in ("finished", "repaired")
+    full = complete and len(costs) == epochs and said.get("outcome", "finished") in ("finished", "repaired")
     if complete and not len(costs):
         # Returned without a report: its value still counts for what the best of the study are.
         value = float(trial.values[objective])
         costs = running_costs([value], maximize=maximize[objective])
-    settled = complete and about.get("indicator") == "no-more-gain"
+    settled = complete and said.get("indicator") == "no-more-gain"
     sign = -1.0 if maximize[objective] else 1.0
     return Curve(
         tuple(costs.tolist()),
         full,
         not complete,
-        bool(about.get("guarded", False)),
+        bool(said.get("guarded", False)),
         settled,
-        sign * _number(about.get("expected")),
+        sign * _number(said.get("expected")),
         traits_of(trial),
     )
 
 
 def traits_of(trial: Any) -> Traits:
     """What is known of an ended trial beside its reports; of one that was repaired, nothing that it began with."""
-    about: Mapping[str, Any] = trial.user_attrs.get(TRIAL, {})
-    if about.get("outcome") == "repaired":
+    said = about(trial)
+    if said.get("outcome") == "repaired":
         return NOTHING
-    return Traits(trial.params, tuple(map(_number, about.get("losses", ()))))
+    return Traits(trial.params, tuple(map(_number, said.get("losses", ()))))
 
 
 def _number(known: Any) -> float:
@@ -200,8 +224,7 @@ def chosen_pruner(pruner: Any) -> Any:
 def mention_lost(study: Any) -> None:
     """Say once of each trial that ended early with a value which its objective then did not return."""
     for trial in study.get_trials(deepcopy=False):
-        about = trial.user_attrs.get(TRIAL, {})
-        if trial.state.name != "FAIL" or about.get("outcome") != "finished early":
+        if trial.state.name != "FAIL" or about(trial).get("outcome") != "finished early":
             continue
         with _one_at_a_time:
             if (study.study_name, trial.number) in _mentioned:
@@ -213,3 +236,17 @@ def mention_lost(study: Any) -> None:
             trial.number,
             study.study_name,
         )
+
+
+def mention_again(study: Any, trial: Any) -> None:
+    """Say once per study that a trial is watched for a second time: Optuna keeps one curve of it, the first."""
+    with _one_at_a_time:
+        if study.study_name in _watched_again:
+            return
+        _watched_again.add(study.study_name)
+    _log.warning(
+        "trial %d of study %r is watched for a second time; of each step the study keeps the first report only. Of "
+        "several folds or repeats report the mean, inside of one watch",
+        trial.number,
+        study.study_name,
+    )

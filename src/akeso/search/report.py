@@ -21,7 +21,7 @@ def of_study(study: Any) -> list[dict[str, Any]]:
     rows = []
     for trial in study.get_trials(deepcopy=False):
         attributes = trial.user_attrs
-        about = attributes.get(memory.TRIAL, {})
+        about = memory.about(trial)
         would = attributes.get(memory.SHADOW)
         outcome, sentence = _ended(trial.state.name, attributes, about)
         rows.append(
@@ -34,7 +34,7 @@ def of_study(study: Any) -> list[dict[str, Any]]:
                 "layer": attributes.get("akeso:layer", ""),
                 "step": attributes.get("akeso:step", -1),
                 "sentence": sentence,
-                "would_have": would["sentence"] if would else "",
+                "would_have": would.get("sentence", "") if isinstance(would, Mapping) else "",
                 "used": attributes.get(memory.USED),
                 "profile": about.get("profile", ""),
                 "overhead": about.get("overhead"),
@@ -146,7 +146,7 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
     lines = [f"{len(rows)} trials: " + ", ".join(f"{count} {name}" for name, count in totals.most_common())]
     for row in rows:
         where = f" in {row['layer']}" if row["layer"] else ""
-        when = f" at step {row['step']}" if row["step"] >= 0 else ""
+        when = f" at step {row['step']}" if isinstance(row["step"], int) and row["step"] >= 0 else ""
         if row["sentence"]:
             about = f"{row['problem']}{where}{when}: " if row["problem"] else ""
             lines.append(f"{row['number']:5d}  {row['outcome']:14} {about}{row['sentence']}")

@@ -1,0 +1,152 @@
+"""How trials end where the objective has a say in it: it prunes by itself, catches signals, goes on after a break."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState, create_trial
+
+import akeso
+from akeso.search import DiagnosisPruner, memory
+from akeso.search.report import of_study, shown_report
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def study(**options: Any) -> optuna.Study:
+    return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), **options)
+
+
+def test_a_trial_that_its_objective_prunes_is_stopped_and_says_why() -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=5) as health:
+            health.report(1.0)
+            raise optuna.TrialPruned("too slow" if trial.number else "")
+
+    made.optimize(run, n_trials=2)
+    assert [row["outcome"] for row in of_study(made)] == ["stopped", "stopped"]
+    assert [row["sentence"] for row in of_study(made)] == [
+        "The objective pruned the trial.",
+        "The objective pruned the trial: too slow.",
+    ]
+    assert "2 trials: 2 stopped" in shown_report(of_study(made))
+
+
+def test_what_our_pruner_said_is_kept_where_the_objective_asks_it_inside_a_watch() -> None:
+    made = study(pruner=DiagnosisPruner())
+
+    def run(trial: optuna.Trial) -> Any:
+        x = trial.suggest_float("x", 0, 1) if trial.number < 8 else trial.suggest_float("x", 5, 6)
+        with akeso.search.watch(trial, epochs=8) as health:
+            for epoch in range(8):
+                value = x + 1 / (epoch + 1)
+                trial.report(value, 2 * epoch)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+                health.report(value, 2 * epoch + 1)
+        return health.value
+
+    made.optimize(run, n_trials=9)
+    last = made.trials[-1]
+    assert last.state == TrialState.PRUNED
+    assert last.user_attrs["akeso:problem"] == "hopeless-curve"
+    about = last.user_attrs[memory.TRIAL]
+    assert (about["outcome"], about["indicator"]) == ("stopped", "forecast")
+    assert about["expected"] > 1
+
+
+@pytest.mark.parametrize("then", ["nothing", "another error"])
+def test_a_trial_that_was_ended_stays_so_whatever_is_made_of_the_signal(then: str) -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=3) as health:
+            health.report(1.0)
+            try:
+                health.report(float("nan"))
+            except BaseException as error:
+                if then == "another error":
+                    raise RuntimeError("the trainer failed") from error
+        return health.value
+
+    made.optimize(run, n_trials=1)
+    assert made.trials[0].state == TrialState.PRUNED
+    assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "stopped"
+
+
+def test_an_interruption_is_none_of_ours() -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=3) as health:
+            try:
+                health.report(float("nan"))
+            except BaseException:
+                raise KeyboardInterrupt from None
+
+    with pytest.raises(KeyboardInterrupt):
+        made.optimize(run, n_trials=1)
+    assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "crashed"
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_a_trial_that_was_cut_off_goes_on_where_it_stood(numbered: bool) -> None:
+    made = study()
+    # As optuna.storages.RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True) puts it there.
+    half = {0: 2.0, 1: 1.5, 2: 1.2}
+    made.add_trial(create_trial(state=TrialState.WAITING, intermediate_values=half))
+    seen = []
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=6) as health:
+            for epoch in range(3, 6):
+                health.report(1.2 - 0.1 * epoch, *([epoch] if numbered else []))
+            seen.extend(health._reports)
+        return health.value
+
+    made.optimize(run, n_trials=1)
+    trial = made.trials[0]
+    assert sorted(trial.intermediate_values) == list(range(6))
+    assert [row[0] for row in seen] == [trial.intermediate_values[step] for step in range(6)]
+    assert trial.user_attrs[memory.TRIAL]["reports"] == 6
+
+
+def test_a_second_watch_of_a_trial_is_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = study()
+
+    def folds(trial: optuna.Trial) -> Any:
+        values = []
+        for fold in range(3):
+            with akeso.search.watch(trial, epochs=2) as health:
+                health.report(1.0 + fold, step=2 * fold)
+                health.report(0.5 + fold, step=2 * fold + 1)
+            values.append(health.value)
+        return sum(values) / 3
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(folds, n_trials=2)
+    assert ["report the mean" in message for message in caplog.messages] == [True]
+    assert made.best_value == 1.5
+
+
+def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> None:
+    made = study(pruner=DiagnosisPruner())
+    made.set_user_attr(memory.PROFILE, "mine")
+
+    def run(trial: optuna.Trial) -> Any:
+        for name in (memory.TRIAL, memory.SHADOW, "akeso:step"):
+            trial.set_user_attr(name, "mine")
+        with akeso.search.watch(trial, epochs=3) as health:
+            for value in (1.0, 0.5, 0.4):
+                health.report(value)
+        trial.set_user_attr(memory.TRIAL, "mine")
+        return health.value
+
+    made.optimize(run, n_trials=4)
+    assert [trial.state for trial in made.trials] == [TrialState.COMPLETE] * 4
+    assert shown_report(of_study(made)) == "4 trials: 4 finished"
