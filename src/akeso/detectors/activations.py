@@ -28,7 +28,10 @@ def _levels(
 
 @dataclass(frozen=True)
 class DyingRelu(Detector):
-    """Most units of a layer that can die are zero for every sample, and the training suffers."""
+    """Most units of a layer that can die are zero for every sample, and the training suffers.
+
+    Where no loss tells whether it does, as in games and of rewards, a layer that was alive and has died is named.
+    """
 
     name: ClassVar[str] = "dying-relu"
     min_steps: int = 20
@@ -36,10 +39,12 @@ class DyingRelu(Detector):
     dead: float = 0.7
     silent: float = 0.98
     remaining: float = 0.8
+    alive: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps < self.min_steps or not (stand.suffers(self.remaining) or _stopped(history)):
+        harmed = stand.suffers(self.remaining) or _stopped(history)
+        if stand.steps < self.min_steps or not (harmed or stand.adversarial):
             return
         window = network.recent(history, 0.2, 10)
         sites = network.sites(history, "act_dead", "relu", "threshold")
@@ -51,6 +56,8 @@ class DyingRelu(Detector):
             return
         site, worst = max(levels, key=lambda pair: pair[1])
         overall = float(np.mean([value for _, value in levels]))
+        if not harmed and (worst < self.blocked or not self._was_alive(history, site)):
+            return
         if worst < self.blocked and overall < self.dead:
             yield from self._hardly_alive(history, sites, window)
             return
@@ -61,7 +68,7 @@ class DyingRelu(Detector):
         )
         yield Symptom(
             self.name,
-            "error",
+            "error" if harmed else "warning",
             min(0.97, 0.6 + 0.35 * max(worst, overall) ** 4),
             step,
             site,
@@ -91,6 +98,11 @@ class DyingRelu(Detector):
             f"{worst:.1%} of the outputs of {network.called(site)} are zero: hardly any sample gets through, and "
             "hardly any gradient comes back.",
         )
+
+    def _was_alive(self, history: History, site: str) -> bool:
+        """Whether few units were dead in the first looks."""
+        first = history.series("act_dead", site).finite().values[:_LOOKS]
+        return len(first) == _LOOKS and float(np.max(first)) <= self.alive
 
     def _silent(self, history: History, site: str) -> bool:
         """Whether the last looks found nothing but zeros: units that were alive in earlier ones are dead now."""

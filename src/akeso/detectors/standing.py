@@ -16,7 +16,7 @@ import numpy as np
 
 from akeso.detectors import curves
 from akeso.detectors.network import recent as recent_window
-from akeso.history import History, Series
+from akeso.history import Floats, History, Series
 
 #: A loss this many times a constant prediction's is harm, whatever few sampled batches say of the accuracy.
 _BEYOND: Final = 1e3
@@ -293,9 +293,17 @@ def _moving_targets(history: History) -> bool:
     early, late = means.values[means.steps <= end / 3], means.values[means.steps >= 2 * end / 3]
     if not len(early) or not len(late):
         return False
-    together = np.corrcoef(means.steps.argsort().argsort(), means.values.argsort().argsort())[0, 1]
+    # What a model makes for itself may stand still until it is first brought up to date.
+    together = max(_one_way(means.values), _one_way(means.values[len(means) // 2 :]))
     gone = abs(float(np.mean(late)) - float(np.mean(early)))
-    return bool(abs(together) >= _DRIFT and gone > curves.median(spread))
+    return bool(together >= _DRIFT and gone > curves.median(spread))
+
+
+def _one_way(values: Floats) -> float:
+    """How far values go one way, up or down: 1 where each goes on from the one before it; 0 for a few."""
+    if len(values) < _DRIFT_SEEN - 2:
+        return 0.0
+    return abs(float(np.corrcoef(np.arange(len(values)), values.argsort().argsort())[0, 1]))
 
 
 def validation_loss(history: History) -> Series:

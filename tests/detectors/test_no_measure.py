@@ -1,0 +1,50 @@
+"""Trainings whose loss is no measure of what is learnt: of games, and of targets that a model makes for itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from akeso.detectors.standing import no_measure
+from akeso.detectors.testing import Sketch, flat
+from akeso.examination import examine
+from akeso.history import History
+
+#: The mean target of a network that learns values of states, as it was seen: it stands still until it is copied.
+LEARNT_VALUES = [1.122, 1.122, 1.111, 1.109, 1.108, 1.113, 1.109, 1.122, 2.07, 2.955, 4.797, 9.56, 17.46]
+DATA = [1.122, 1.122, 1.111, 1.109, 1.108, 1.113, 1.109, 1.122, 1.107, 1.116, 1.114, 1.109, 1.12]
+
+
+@pytest.mark.parametrize(("means", "moving"), [(LEARNT_VALUES, True), (DATA, False)])
+def test_targets_that_stand_still_at_first_and_go_up_then_are_the_models_own(
+    means: list[float], moving: bool
+) -> None:
+    history = History()
+    history.facts["loss"] = "smooth_l1_loss"
+    for index, mean in enumerate(means):
+        step = 2**index - 1
+        history.add(step, "loss", "", 0.05)
+        history.add(step, "target_mean", "", mean)
+        history.add(step, "target_std", "", 0.03 * mean)
+    assert bool(no_measure(history)) is moving
+
+
+def _dying(alive_at_first: bool) -> History:
+    """Two players with a layer in which all units are dead in the end."""
+    players = [{"name": "Adam", "lr": 1e-3}, {"name": "Adam", "lr": 1e-3}]
+    sketch = Sketch(loss=flat(0.7), facts={"optimizers": players}, dead=lambda index: float(index == 1))
+    history = sketch.history()
+    other = History(planned_steps=history.planned_steps)
+    other.layers, other.facts, other.finished = history.layers, dict(history.facts), True
+    for signal in history.signals():
+        for scope in history.scopes(signal):
+            series = history.series(signal, scope)
+            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+                early = alive_at_first and signal == "act_dead" and step < 50
+                other.add(step, signal, scope, 0.1 if early else value)
+    return other
+
+
+@pytest.mark.parametrize("alive_at_first", [True, False])
+def test_a_layer_that_died_is_named_where_no_loss_tells_the_harm(alive_at_first: bool) -> None:
+    found = [one for one in examine(_dying(alive_at_first)).diagnoses if one.problem == "dying-relu"]
+    assert [(one.severity, one.layer) for one in found] == [("warning", "net.3")] * alive_at_first
