@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import optuna
 import pytest
+import torch
 from optuna.trial import TrialState
 
 import akeso
 from akeso.search import DiagnosisPruner, memory
 from akeso.search.profiles import AKESO
+from akeso.torch.taps import TAPS
+from tests.search.trials import build, data
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -116,3 +120,58 @@ def test_a_study_without_our_pruner_is_read_as_seldom(monkeypatch: pytest.Monkey
 
     made.optimize(run, n_trials=40)
     assert len(fits) < 30
+
+
+def test_a_trial_hears_of_its_own_training_alone() -> None:
+    made, both = study(pruner=DiagnosisPruner(false_stops=None)), threading.Barrier(2, timeout=60)
+    x, y = data()
+    losses: dict[int, list[float]] = {0: [], 1: []}
+
+    def run(trial: optuna.Trial) -> Any:
+        sick = trial.number == 1
+        model, optimizer = build(1e30 if sick else 0.1)
+        with akeso.search.watch(
+            trial, model, optimizer, epochs=3, on_problem="shadow" if sick else "stop"
+        ) as health:
+            for _ in range(3):
+                for batch in torch.arange(len(x)).split(16):
+                    both.wait()  # step by step beside each other
+                    optimizer.zero_grad()
+                    loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
+                    loss.backward()
+                    optimizer.step()
+                    losses[trial.number].append(loss.item())
+                with torch.no_grad():
+                    health.report(torch.nn.functional.cross_entropy(model(x), y))
+        return health.value
+
+    made.optimize(run, n_trials=2, n_jobs=2)
+    healthy, sick = made.trials
+    assert healthy.state == TrialState.COMPLETE
+    assert sick.user_attrs[memory.SHADOW]["problem"] == "non-finite"
+    means = [sum(losses[0][at : at + 12]) / 12 for at in range(0, 36, 12)]
+    assert healthy.user_attrs[memory.TRIAL]["losses"] == pytest.approx(means, rel=1e-4)
+    assert not TAPS._listeners
+
+
+def test_an_objective_may_train_in_a_thread_of_its_own() -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        model, optimizer = build(1e30)
+        x, y = data()
+
+        def train() -> None:
+            for _ in range(20):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+
+        with akeso.search.watch(trial, model, optimizer, epochs=1) as health:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(train).result()
+            health.report(0.5)
+        return health.value
+
+    made.optimize(run, n_trials=1)
+    assert made.trials[0].user_attrs["akeso:problem"] == "non-finite"
