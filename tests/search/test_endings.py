@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
@@ -150,3 +152,46 @@ def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> 
     made.optimize(run, n_trials=4)
     assert [trial.state for trial in made.trials] == [TrialState.COMPLETE] * 4
     assert shown_report(of_study(made)) == "4 trials: 4 finished"
+
+
+def test_in_shadow_a_trial_that_ends_with_nan_is_pruned_and_one_that_recovers_is_not() -> None:
+    made = study(pruner=DiagnosisPruner(on_problem="shadow"))
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=3, value="best" if trial.number == 2 else "last") as health:
+            for value in ([0.5, 0.4, math.nan], [0.5, math.nan, 0.4], [0.5, 0.4, math.nan])[trial.number]:
+                health.report(value)
+        return health.value
+
+    made.optimize(run, n_trials=3)
+    assert [trial.state.name for trial in made.trials] == ["PRUNED", "COMPLETE", "COMPLETE"]
+    assert [row["outcome"] for row in of_study(made)] == ["stopped", "finished", "finished"]
+    assert made.trials[2].value == 0.4
+
+
+def test_without_a_model_the_step_is_that_of_the_report() -> None:
+    made = study(pruner=DiagnosisPruner(on_problem="stop"))
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=5, on_problem=("stop", "shadow")[trial.number]) as health:
+            for step, value in ((100, 0.5), (200, 0.4), (300, math.nan), (400, 0.3)):
+                health.report(value, step)
+        return health.value
+
+    made.optimize(run, n_trials=2)
+    assert made.trials[0].user_attrs["akeso:step"] == 300
+    assert made.trials[1].user_attrs[memory.SHADOW]["step"] == 300
+
+
+def test_an_objective_can_be_tried_out_whatever_it_returns() -> None:
+    def several(trial: Any) -> Any:
+        x = trial.suggest_float("x", 0, 1)
+        with akeso.search.watch(trial, epochs=np.int64(3)) as health:  # type: ignore[arg-type]
+            for epoch in range(3):
+                health.report([x - 0.1 * epoch, x + 0.1 * epoch])
+        return health.value
+
+    assert several(optuna.trial.FixedTrial({"x": 0.5})) == pytest.approx([0.3, 0.7])
+    made = optuna.create_study(directions=["minimize", "maximize"])
+    made.optimize(several, n_trials=1)
+    assert several(made.best_trials[0]) == made.best_trials[0].values

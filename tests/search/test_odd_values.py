@@ -13,10 +13,12 @@ import pytest
 from optuna.trial import TrialState
 
 import akeso
+from akeso.errors import BadInput
 from akeso.search import DiagnosisPruner, DiagnosisStopper, memory
 from akeso.search.curves import Scale
 from akeso.search.judge import Judge
 from akeso.search.traits import squared_distances
+from akeso.search.values import as_number
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 ENDED = {TrialState.COMPLETE, TrialState.PRUNED}
@@ -146,3 +148,20 @@ def test_a_value_that_is_not_finite_ends_a_trial_even_where_nothing_can_be_compa
 
     made.optimize(run, n_trials=1)
     assert made.trials[0].user_attrs["akeso:problem"] == "non-finite"
+
+
+@pytest.mark.parametrize("epochs", [0, True, 5.0, "5", np.float64(3)])
+def test_epochs_that_are_no_count_are_refused_everywhere(epochs: Any) -> None:
+    pytest.importorskip("ray.tune")
+    for made in (
+        lambda: akeso.search.watch(optuna.create_study().ask(), epochs=epochs),
+        lambda: DiagnosisPruner(epochs=epochs),
+        lambda: DiagnosisStopper("loss", "min", epochs=epochs),
+    ):
+        with pytest.raises(BadInput, match="epochs must be a whole number of at least 1, but got"):
+            made()
+
+
+def test_a_number_beyond_all_floats_is_not_finite() -> None:
+    assert as_number(10**400) == math.inf
+    assert as_number(-(10**400)) == -math.inf

@@ -204,6 +204,8 @@ def test_no_hook_is_left_on_the_model() -> None:
         (torch.ones(3), "reduce them first"),
         (np.ones((2, 2)), "reduce them first"),
         ({}, "takes a number"),
+        (1 + 2j, "takes a number"),
+        (torch.empty((), device="meta"), "takes a number"),
     ],
 )
 def test_what_is_not_a_number_is_a_clear_error(value: Any, message: str) -> None:

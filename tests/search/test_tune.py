@@ -98,7 +98,7 @@ def test_a_trial_that_stands_still_ends_sooner_where_its_losses_and_hyperparamet
 def test_wrong_arguments_are_clear_errors() -> None:
     with pytest.raises(BadInput, match="mode is 'min' or 'max'"):
         DiagnosisStopper("loss", "lowest", epochs=3)
-    with pytest.raises(BadInput, match="epochs must be at least 1"):
+    with pytest.raises(BadInput, match="epochs must be a whole number of at least 1"):
         DiagnosisStopper("loss", "min", epochs=0)
     with pytest.raises(BadInput, match="not among the reported"):
         ray_report({"accuracy": 1.0}, metric="loss", mode="min")

@@ -24,7 +24,7 @@ from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.traits import NOTHING, Traits
-from akeso.search.values import all_finite, as_number, as_numbers
+from akeso.search.values import all_finite, as_count, as_number, as_numbers
 from akeso.search.verdict import CONTINUE, Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
@@ -90,8 +90,7 @@ class Health:
 
         if not hasattr(trial, "set_user_attr") or not hasattr(trial, "report"):
             raise BadInput(f"watch takes the trial of an Optuna study, but got {type(trial).__name__}")
-        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise BadInput(f"epochs must be a whole number of at least 1, but {epochs=}")
+        self.epochs = as_count(epochs, "epochs")
         self._trial = trial
         # A FixedTrial, with which people try an objective out, belongs to no study.
         self._study: Any = getattr(trial, "study", None)
@@ -108,10 +107,10 @@ class Health:
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
         self._maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
-        self.epochs = epochs
         self._reports: list[tuple[float, ...]] = []
         self._losses: list[float] = []
         self._steps: set[int] = set()
+        self._finite = True  # what was last reported
         self._judges: list[Judge] = []
         self._ending: Verdict | None = None
         self._would: list[Verdict] = []
@@ -130,7 +129,7 @@ class Health:
             self._found,
             run=self._run_folder(),
             planned_steps=planned_steps,
-            epochs=epochs,
+            epochs=self.epochs,
         )
 
     def _run_folder(self) -> Path | None:
@@ -181,7 +180,7 @@ class Health:
             sentence = f"The objective pruned the trial{f': {why}' if why else ''}."
             verdict = Verdict("stop", "objective", "pruned", epoch=len(self._reports) - 1, sentence=sentence)
             said = memory.foreseen(verdict)
-            self._write_reason(replace(verdict, step=self._inspection.steps))
+            self._write_reason(self._timed(verdict))
         self._close("", said)
 
     def _close(self, crashed: str, stopped: Mapping[str, Any] | None = None) -> None:
@@ -246,7 +245,11 @@ class Health:
             self._treated = False
             self._known.clear()
             self._inspection.start_afresh()
-        row = as_numbers(value, len(self._maximize))
+        row = as_numbers(value, len(self._maximize) if self._study is not None else None)
+        if self._study is None and len(row) != len(self._maximize):
+            self._maximize = (False,) * len(
+                row
+            )  # a trial of no study: its report shows how many objectives it has
         given = as_number(loss, "the loss of health.report")
         at = max(self._steps, default=-1) + 1 if step is None else step
         if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
@@ -254,7 +257,7 @@ class Health:
         if int(at) in self._steps:
             return
         self._steps.add(int(at))
-        finite = all_finite(row)
+        finite = self._finite = all_finite(row)
         if finite:
             self._reports.append(row)
             if len(self._maximize) == 1:
@@ -276,8 +279,8 @@ class Health:
     def value(self) -> Any:
         """What the trial is worth, for the objective to return: one number, or a list with several objectives.
 
-        A trial that reported nothing finite has no value: it ends as PRUNED when it reported at all, and with
-        an error when it never did.
+        A trial that reported nothing finite has no value, nor has one that is worth its last report when that is not
+        finite: it ends as PRUNED when it reported at all, and with an error when it never did.
         """
         if not self._reports:
             if self._steps:
@@ -286,8 +289,10 @@ class Health:
                 "health.value was asked for, but nothing was reported; call health.report(value) after each "
                 "epoch inside the with block, or return a value of your own"
             )
+        if self._value_of == "last" and not self._finite and self._ending is None:
+            raise _optional.optuna().TrialPruned("The last value that was reported is not finite.")
         rows = np.asarray(self._reports)
-        if self._value_of == "last":
+        if self._value_of == "last" or self._study is None:  # of no study nobody knows which way is better
             chosen = rows[-1]
         elif len(self._maximize) == 1:
             chosen = rows.max(0) if self._maximize[0] else rows.min(0)
@@ -372,19 +377,25 @@ class Health:
         if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
             self._treated = True
             return
-        if verdict.step < 0:
-            verdict = replace(verdict, step=self._inspection.steps)
-        self._ending = verdict
+        self._ending = verdict = self._timed(verdict)
         if verdict.action == "stop" and self._study is not None:
             inform(self._study)
         self._write_reason(verdict)
         self._again()
+
+    def _timed(self, verdict: Verdict) -> Verdict:
+        """The verdict with the step at which it was made: of the optimizer, or of the reports where none is seen."""
+        if verdict.step >= 0:
+            return verdict
+        reported = max(self._steps, default=-1)
+        return replace(verdict, step=reported if self._inspection.model is None else self._inspection.steps)
 
     def _write_reason(self, verdict: Verdict) -> None:
         for key, item in memory.reason_attributes(verdict, _OUTCOMES[verdict.action]).items():
             self._trial.set_user_attr(key, item)
 
     def _note(self, verdict: Verdict) -> None:
+        verdict = self._timed(verdict)
         if not self._would:
             self._trial.set_user_attr(memory.SHADOW, verdict.to_dict())
         if all(known.indicator != verdict.indicator for known in self._would):

@@ -11,6 +11,7 @@ from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.informed import inform
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
+from akeso.search.values import as_count
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -68,13 +69,11 @@ class DiagnosisPruner(BasePruner):
             raise BadInput(f"on_problem is one of stop, shadow, repair, but {on_problem=}")
         if value not in ("last", "best"):
             raise BadInput(f"value is 'last' or 'best', but {value=}")
-        if epochs is not None and epochs < 1:
-            raise BadInput(f"epochs must be at least 1, but {epochs=}")
         self.wrapped = wrapped
         self.profile = search_profile(profile, **changes)
         self.on_problem: Any = on_problem
         self.value_of: ValueOf = value
-        self._epochs = epochs
+        self._epochs = as_count(epochs, "epochs") if epochs is not None else None
 
     def prune(self, study: Any, trial: Any) -> bool:
         """Whether the trial should be pruned for what it reported."""

@@ -26,7 +26,7 @@ from akeso.search.inspection import Ending, Inspection
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
-from akeso.search.values import as_number
+from akeso.search.values import as_count, as_number
 from akeso.search.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -219,9 +219,8 @@ class DiagnosisStopper(Stopper):
         **changes: Any,
     ) -> None:
         _tune("DiagnosisStopper")
-        if epochs < 1:
-            raise BadInput(f"epochs must be at least 1, but {epochs=}")
-        self.metric, self.maximize, self.epochs = metric, _check_mode(mode), epochs
+        self.metric, self.maximize = metric, _check_mode(mode)
+        self.epochs = as_count(epochs, "epochs")
         self.profile = search_profile(profile, **changes)
         self.value_of: ValueOf = value
         self.reasons: dict[str, Verdict] = {}

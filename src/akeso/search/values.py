@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from akeso.errors import BadInput
@@ -25,14 +26,26 @@ def as_number(value: Any, what: str = "health.report") -> float:
         )
     try:
         return float(value.item() if hasattr(value, "item") else value)
-    except (TypeError, ValueError) as error:
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf if value > 0 else -math.inf
+    except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(
             f"{what} takes a number, but got {value!r} of type {type(value).__name__}; pass a float"
         ) from error
 
 
-def as_numbers(value: Any, objectives: int) -> tuple[float, ...]:
-    """One number per objective of the study."""
+def as_count(value: Any, what: str) -> int:
+    """A whole number of at least 1, NumPy's too; anything else is an error that says so."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise BadInput(f"{what} must be a whole number of at least 1, but got {value!r}")
+    return int(value)
+
+
+def as_numbers(value: Any, objectives: int | None) -> tuple[float, ...]:
+    """One number per objective of the study; as many as there are where it is not known how many it has."""
+    if objectives is None:
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) > 1
+        objectives = len(value) if several else 1
     if objectives == 1:
         if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 1:
             value = value[0]
