@@ -77,3 +77,43 @@ def test_a_repaired_trial_is_not_held_to_what_was_found_before() -> None:
     trial = _study("good", 300.0, "repair")
     assert trial.state == optuna.trial.TrialState.COMPLETE
     assert trial.user_attrs["akeso:trial"]["outcome"] == "repaired"
+
+
+def _poisoned(trial: optuna.Trial, *, given: bool, several: bool) -> float:
+    """A training that repair puts right: one batch holds an infinity."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 8, generator=generator)
+    y = (x[:, 0] > 0).long()
+    encoder, head = nn.Sequential(nn.Linear(8, 16), nn.ReLU()), nn.Linear(16, 2)
+    optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (encoder, head)]
+    models = [encoder, head] if several else nn.Sequential(encoder, head)
+    with akeso.search.watch(
+        trial, models, optimizers if given else None, epochs=4, on_problem="repair"
+    ) as health:
+        for epoch in range(4):
+            for at, rows in enumerate(torch.arange(256).split(16)):
+                batch = x[rows].clone()
+                batch[0, 0] = torch.inf if (epoch, at) == (1, 3) else batch[0, 0]
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+                functional.cross_entropy(head(encoder(batch)), y[rows]).backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+            with torch.no_grad():
+                health.report(functional.cross_entropy(head(encoder(x)), y))
+    return float(health.value)
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_several_models_are_watched_and_repaired_with_the_optimizers_that_train_them(
+    given: bool, several: bool
+) -> None:
+    from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(lambda trial: _poisoned(trial, given=given, several=several), n_trials=1)
+    used = study.trials[0].user_attrs["akeso:used"]
+    assert used["repaired"] == ["non-finite"]
+    assert used["learning_rate"] == pytest.approx([0.01, 0.01])
+    assert not _global_optimizer_pre_hooks

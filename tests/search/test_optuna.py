@@ -132,7 +132,7 @@ def test_a_repaired_rate_works_under_a_schedule_and_leaves_no_hook() -> None:
 
     model, optimizer = build(0.5)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
-    repair = Repair(model, optimizer)
+    repair = Repair([model], [optimizer])
     assert repair.treat("constant-prediction")
     for _ in range(6):
         loss = train_epoch(model, optimizer)
@@ -143,7 +143,7 @@ def test_a_repaired_rate_works_under_a_schedule_and_leaves_no_hook() -> None:
     assert math.isfinite(loss)
     assert repair.treat("non-finite")
     assert not repair.treat("non-finite")  # patience is over
-    assert not Repair(model, optimizer).treat("overfitting")
+    assert not Repair([model], [optimizer]).treat("overfitting")
     repair.close()
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
@@ -284,7 +284,7 @@ def test_reports_after_the_block_and_wrong_arguments_are_errors() -> None:
         akeso.search.watch(trial, epochs=1, on_problem="ignore")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="trial of an Optuna study"):
         akeso.search.watch(object(), epochs=1)
-    with pytest.raises(BadInput, match=r"torch\.nn\.Module or None"):
+    with pytest.raises(BadInput, match=r"torch\.nn\.Module, several of them in a list, or None, but got str"):
         akeso.search.watch(trial, "model", epochs=1)
     with pytest.raises(BadInput, match="Optuna pruner"):
         DiagnosisPruner("median")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from akeso.search import _optional, memory
 from akeso.search._safely import safely
 from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.informed import inform
-from akeso.search.inspection import Ending, Inspection
+from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
 from akeso.search.multi import judge_many
 from akeso.search.profiles import SearchProfile, search_profile
@@ -59,7 +59,7 @@ def watch(
 
     Args:
         trial: The trial that Optuna hands to the objective.
-        model: The network in training, or None to judge by reported values alone.
+        model: The network in training, a list of several, or None to judge by reported values alone.
         optimizer: Its optimizer, or a list of them.
         epochs: How many reports a whole trial makes.
         on_problem: ``stop``; ``shadow`` only notes what would have been done; ``repair`` tries a light remedy
@@ -121,10 +121,11 @@ class Health:
         self._recording = TrialRecording.of(trial, self._study, self.profile)
         if self._recording is not None:
             self.mode = "shadow"  # a recorded trial is trained to its end
-        self._repair = Repair(model, optimizer) if self.mode == "repair" else None
+        models, optimizers = models_of(model), optimizers_of(optimizer)
+        self._repair = Repair(models, optimizers) if self.mode == "repair" else None
         self._inspection = Inspection(
-            model,
-            optimizer,
+            models,
+            optimizers,
             self.profile,
             self._found,
             run=self._run_folder(),
@@ -144,6 +145,8 @@ class Health:
             self._go_on()
         self._entered = True
         self._refresh()
+        if self._repair is not None:
+            self._repair.open()
         self._inspection.start()
         return self
 
@@ -388,7 +391,7 @@ class Health:
         if verdict.step >= 0:
             return verdict
         reported = max(self._steps, default=-1)
-        return replace(verdict, step=reported if self._inspection.model is None else self._inspection.steps)
+        return replace(verdict, step=self._inspection.steps if self._inspection.models else reported)
 
     def _write_reason(self, verdict: Verdict) -> None:
         for key, item in memory.reason_attributes(verdict, _OUTCOMES[verdict.action]).items():

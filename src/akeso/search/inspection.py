@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +33,33 @@ class Ending(Stop):
         self.verdict = verdict
 
 
+def models_of(model: Any) -> list[Any]:
+    """The models of a trial: one, several, or none."""
+    if model is None:
+        return []
+    several = isinstance(model, Iterable) and not hasattr(model, "parameters") and not isinstance(model, str)
+    models = (list(model.values()) if isinstance(model, Mapping) else list(model)) if several else [model]
+    for one in models:
+        if not hasattr(one, "parameters"):
+            raise BadInput(
+                "the model of a trial is a torch.nn.Module, several of them in a list, or None, but got "
+                f"{type(one).__name__}"
+            )
+    return models
+
+
+def optimizers_of(optimizer: Any) -> list[Any]:
+    """The optimizers of a trial: one, several, or none that were given."""
+    return [one for one in (optimizer if isinstance(optimizer, Iterable) else [optimizer]) if one is not None]
+
+
 class Inspection:
-    """Watches the model of one trial, if it has one, and tells ``found`` of every problem once."""
+    """Watches the models of one trial, if it has any, and tells ``found`` of every problem once."""
 
     def __init__(
         self,
-        model: Any,
-        optimizer: Any,
+        models: list[Any],
+        optimizers: list[Any],
         profile: SearchProfile,
         found: Callable[[Diagnosis], None],
         *,
@@ -47,11 +67,7 @@ class Inspection:
         planned_steps: int | None = None,
         epochs: int | None = None,
     ) -> None:
-        if model is not None and not hasattr(model, "parameters"):
-            raise BadInput(
-                f"the model of a trial is a torch.nn.Module or None, but got {type(model).__name__}"
-            )
-        self.model, self.optimizer = model, optimizer
+        self.models, self._optimizers = models, optimizers
         self._profile, self._found = profile, found
         self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
@@ -61,14 +77,14 @@ class Inspection:
 
     def start(self) -> None:
         """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
-        if self.model is None:
+        if not self.models:
             return
         import akeso
 
         with hearing.ONE_AT_A_TIME:
             self._watch = akeso.watch(
-                self.model,
-                self.optimizer,
+                self.models,
+                self._optimizers or None,
                 run=self._run,
                 profile=self._profile.detectors,
                 planned_steps=self._planned,

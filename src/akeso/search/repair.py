@@ -8,7 +8,7 @@ was suggested.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 #: Per problem: factor of the learning rate, norm to clip to (in multiples of what is usual), new weights or not.
@@ -25,13 +25,15 @@ _WARM_UP: Final = 50
 
 
 class Repair:
-    """Treats the problems of one trial, at most twice; a trial that needs more is stopped."""
+    """Treats the problems of one trial, at most twice; a trial that needs more is stopped.
 
-    def __init__(self, model: Any, optimizer: Any, *, most: int = 2) -> None:
-        self._model = model
-        several = optimizer if isinstance(optimizer, Iterable) else [optimizer]
-        self._optimizers = [one for one in several if one is not None]
+    Without optimizers those are treated that step while it is open and hold parameters of the models.
+    """
+
+    def __init__(self, models: Sequence[Any], optimizers: Sequence[Any] = (), *, most: int = 2) -> None:
+        self._models, self._optimizers = list(models), list(optimizers)
         self._most = most
+        self._finder: Any = None
         self._handles: list[Any] = []
         self._factor, self._clip, self._since = 1.0, math.inf, 0
         self._kept: list[list[float]] = []
@@ -49,9 +51,29 @@ class Repair:
             "learning_rate": [g["lr"] * self._factor for o in self._optimizers for g in o.param_groups],
         }
 
+    def open(self) -> None:
+        """Looks for the optimizers, where none were given."""
+        if not self._models or self._optimizers:
+            return
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        self._finder = register_optimizer_step_pre_hook(self._meet)
+
+    def _meet(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if any(optimizer is known for known in self._optimizers):
+            return
+        own = {id(parameter) for parameter in self._parameters()}
+        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            self._optimizers.append(optimizer)
+            if self.done:
+                self._attach(optimizer)
+
+    def _parameters(self) -> Iterator[Any]:
+        return (parameter for model in self._models for parameter in model.parameters())
+
     def treat(self, problem: str) -> bool:
         """Treat a problem; False when there is no light remedy for it, or no more patience."""
-        if problem not in _REMEDIES or self._model is None or not self._optimizers:
+        if problem not in _REMEDIES or not self._models or not self._optimizers:
             return False
         if len(self.done) >= self._most:
             return False
@@ -63,16 +85,22 @@ class Repair:
         if renew:
             self._renew()
         # The gradients of the step in which the problem showed belong to the old weights.
-        for parameter in self._model.parameters():
+        for parameter in self._parameters():
             parameter.grad = None
         if not self._handles:
             for optimizer in self._optimizers:
-                self._handles.append(optimizer.register_step_pre_hook(self._before))
-                self._handles.append(optimizer.register_step_post_hook(self._after))
+                self._attach(optimizer)
         return True
+
+    def _attach(self, optimizer: Any) -> None:
+        self._handles.append(optimizer.register_step_pre_hook(self._before))
+        self._handles.append(optimizer.register_step_post_hook(self._after))
 
     def close(self) -> None:
         """Takes the hooks out."""
+        if self._finder is not None:
+            self._finder.remove()
+            self._finder = None
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -82,13 +110,13 @@ class Repair:
         import torch
 
         with torch.no_grad():
-            for module in self._model.modules():
+            for module in (module for model in self._models for module in model.modules()):
                 if hasattr(module, "reset_parameters"):
                     module.reset_parameters()
                 weight = getattr(module, "weight", None)
                 if isinstance(weight, torch.nn.Parameter) and weight.dim() >= 2 and not _is_embedding(module):
                     torch.nn.init.orthogonal_(weight, gain=math.sqrt(2.0))
-            for name, buffer in self._model.named_buffers():
+            for name, buffer in (named for model in self._models for named in model.named_buffers()):
                 if not torch.isfinite(buffer).all():
                     buffer.fill_(1.0 if name.endswith("running_var") else 0.0)
         for optimizer in self._optimizers:

@@ -22,7 +22,7 @@ from akeso.errors import BadInput
 from akeso.extras import require
 from akeso.search._safely import safely
 from akeso.search.curves import Curve, Knowledge, ValueOf, costs_so_far, running_costs
-from akeso.search.inspection import Ending, Inspection
+from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
@@ -142,7 +142,9 @@ class RayHealth:
         self._values: list[float] = []
         self._last: dict[str, Any] = {}
         self._entered = False
-        self._inspection = Inspection(model, optimizer, profile, self._found, planned_steps=planned)
+        self._inspection = Inspection(
+            models_of(model), optimizers_of(optimizer), profile, self._found, planned_steps=planned
+        )
 
     def __enter__(self) -> RayHealth:
         self._entered = True
