@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +14,8 @@ import torch
 pytest.importorskip("ray.tune")
 
 from akeso.errors import BadInput
-from akeso.search.tune import DiagnosisStopper, ray_watch
+from akeso.search import tune
+from akeso.search.tune import WORST, DiagnosisStopper, ray_report, ray_watch
 from tests.search.trials import build, train_epoch
 
 
@@ -28,7 +33,7 @@ def test_a_mistyped_metric_is_said_once_and_fails_no_trial(caplog: pytest.LogCap
                 }
                 assert not stopper(name, {**result, "akeso_action": "continue"})
     (record,) = caplog.records
-    assert "'los', but trial a reported loss, accuracy without it" in record.getMessage()
+    assert "'los', but trial a reported loss, accuracy without a number of that name" in record.getMessage()
     assert not stopper.reasons
 
 
@@ -59,3 +64,72 @@ def test_a_profile_that_judges_by_epochs_ends_a_watched_trial_at_a_report() -> N
 def test_reports_without_a_with_block_are_refused() -> None:
     with pytest.raises(BadInput, match="without a with block"):
         ray_watch(None, metric="loss", mode="min").report({"loss": 1.0})
+
+
+class Reported:
+    """Stands in for Ray in a worker: keeps what was reported."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.results: list[dict[str, Any]] = []
+        monkeypatch.setattr(tune, "_tune", lambda purpose: self)
+
+    def report(self, metrics: dict[str, Any]) -> None:
+        self.results.append(metrics)
+
+
+def test_nested_metrics_are_named_by_their_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = Reported(monkeypatch)
+    with ray_watch(None, metric="val/loss", mode="min") as health:
+        health.report({"val": {"loss": 0.5, "accuracy": 0.9}, "lr": 0.1})
+        health.report({"val": {"loss": math.nan, "accuracy": 0.1}, "lr": 0.1})
+        health.report({"val/loss": 0.25})
+        with pytest.raises(BadInput, match="named by its path"):
+            health.report({"val": {"accuracy": 0.5}})
+    assert [result.get("val") for result in ray.results[:2]] == [
+        {"loss": 0.5, "accuracy": 0.9},
+        {"loss": WORST, "accuracy": 0.1},
+    ]
+    stopper = DiagnosisStopper("val/loss", "min", epochs=5)
+    answers = [stopper("a", {"training_iteration": i, **result}) for i, result in enumerate(ray.results, 1)]
+    assert answers[:2] == [False, True]
+    assert stopper.reasons["a"].problem == "non-finite"
+
+
+@pytest.mark.parametrize("odd", [None, "0.5", [0.5, 0.6], {"a": 1}, torch.ones(2)])
+def test_a_metric_that_is_no_number_ends_no_search(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
+    stopper = DiagnosisStopper("loss", "min", epochs=10)
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        assert not stopper("a", {"loss": odd, "training_iteration": 1})
+    assert ["without a number of that name" in message for message in caplog.messages] == [True]
+    assert not stopper("b", {"loss": 1.0, "training_iteration": 1})
+
+
+def test_large_metrics_are_finite() -> None:
+    stopper = DiagnosisStopper("loss", "min", epochs=10)
+    for i in range(1, 4):
+        assert not stopper("a", {"loss": 1e13 / i, "training_iteration": i})
+    assert stopper("b", {"loss": math.inf, "training_iteration": 1})
+
+
+def test_a_signal_that_is_caught_still_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = Reported(monkeypatch)
+    model, optimizer = build(9e4)
+    with ray_watch(model, optimizer, metric="loss", mode="min") as health:
+        with contextlib.suppress(BaseException):  # a trainer that goes on whatever happens
+            train_epoch(model, optimizer)
+        health.report({"loss": 0.5})
+    assert [(result["loss"], result["akeso_action"]) for result in ray.results] == [(WORST, "stop")]
+
+
+def test_a_log_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    stopper = DiagnosisStopper("loss", "min", epochs=10, log=tmp_path / "new" / "reasons.jsonl")
+    assert stopper("a", {"loss": math.nan, "training_iteration": 1})
+    assert "non-finite" in (tmp_path / "new" / "reasons.jsonl").read_text()
+    with pytest.raises(BadInput, match="is a file to write to, but"):
+        DiagnosisStopper("loss", "min", epochs=10, log=tmp_path)
+
+
+def test_wrong_metrics_of_a_report_are_clear_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    Reported(monkeypatch)
+    with pytest.raises(BadInput, match=r"ray_report takes a number, but got '0\.5'"):
+        ray_report({"loss": "0.5"}, metric="loss", mode="min")

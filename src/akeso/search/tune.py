@@ -12,6 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +74,31 @@ def _plain_params(config: Any, under: str = "") -> dict[str, Any]:
     return found
 
 
+def _at(metrics: Mapping[str, Any], name: str) -> Any:
+    """The metric of that name; that of nested metrics is its path, as Ray's schedulers and searchers have it."""
+    if name in metrics:
+        return metrics[name]
+    group, _, rest = name.partition("/")
+    return _at(metrics[group], rest) if rest and isinstance(metrics.get(group), Mapping) else None
+
+
+def _with(metrics: Mapping[str, Any], name: str, value: float) -> dict[str, Any]:
+    """The metrics with another value in that place."""
+    group, _, rest = name.partition("/")
+    if name in metrics or not rest:
+        return {**metrics, name: value}
+    inner = metrics.get(group)
+    return {**metrics, group: _with(inner if isinstance(inner, Mapping) else {}, rest, value)}
+
+
+def _number(value: Any) -> float | None:
+    """A metric as a number; None where it is none. In the driver an error would end the search, not the trial."""
+    try:
+        return as_number(value)
+    except BadInput:
+        return None
+
+
 def _check_mode(mode: str) -> bool:
     if mode not in ("min", "max"):
         raise BadInput(f"mode is 'min' or 'max', but {mode=}")
@@ -93,17 +119,19 @@ def ray_report(
     ``loss`` is the mean training loss since the last report, where it is known: it helps the stopper to judge.
     """
     maximize = _check_mode(mode)
-    if metric not in metrics:
+    given = _at(metrics, metric)
+    if given is None:
         raise BadInput(
-            f"the metric {metric!r} is not among the reported ones: {', '.join(map(str, metrics))}"
+            f"the metric {metric!r} is not among the reported ones: {', '.join(map(str, metrics))}; that of nested "
+            "metrics is named by its path, such as 'val/loss'"
         )
-    value = as_number(metrics[metric], "ray_report")
+    value = as_number(given, "ray_report")
     finite = math.isfinite(value)
     if not finite and verdict is None:
         text = f"The reported {metric} is not finite."
         verdict = Verdict("stop", "non-finite-value", "non-finite", sentence=text)
     shown = value if finite else (-WORST if maximize else WORST)
-    _tune("ray_report").report({**metrics, metric: shown, **_columns(verdict, loss)}, **options)
+    _tune("ray_report").report({**_with(metrics, metric, shown), **_columns(verdict, loss)}, **options)
 
 
 def ray_watch(
@@ -141,6 +169,7 @@ class RayHealth:
         self._judge = Judge(profile, Knowledge((), 1), maximize=_check_mode(mode))
         self._values: list[float] = []
         self._last: dict[str, Any] = {}
+        self._ending: Verdict | None = None
         self._entered = False
         self._inspection = Inspection(
             models_of(model), optimizers_of(optimizer), profile, self._found, planned_steps=planned
@@ -155,12 +184,13 @@ class RayHealth:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         self._inspection.close()
-        if not isinstance(error, Ending):
+        # Who caught our signal has not changed what was decided; an interruption has.
+        ending = self._ending if error is None or isinstance(error, Exception | Ending) else None
+        if ending is None:
             return False
-        metrics = {self.metric: math.nan, **self._last}
-        if not self._values:
-            metrics[self.metric] = math.nan  # replaced by the worst finite value on its way out
-        ray_report(metrics, metric=self.metric, mode=self.mode, verdict=error.verdict)
+        # Without a finite value so far it is the worst one that is shown.
+        metrics = self._last or _with({}, self.metric, math.nan)
+        ray_report(metrics, metric=self.metric, mode=self.mode, verdict=ending)
         return True
 
     def report(self, metrics: Mapping[str, Any], **options: Any) -> None:
@@ -170,12 +200,13 @@ class RayHealth:
                 "health.report was called without a with block; train inside `with akeso.search.ray_watch(...) as "
                 "health:`"
             )
-        if self.metric in metrics:
-            self._values.append(as_number(metrics[self.metric], "health.report"))
-        finite = bool(self._values) and math.isfinite(self._values[-1])
+        if self._ending is not None:
+            raise Ending(self._ending)
         loss = self._inspection.epoch_ended()
         ray_report(metrics, metric=self.metric, mode=self.mode, loss=loss, **options)
-        if finite:
+        value = as_number(_at(metrics, self.metric), "health.report")
+        self._values.append(value)
+        if math.isfinite(value):
             self._last = dict(metrics)
         profile = self._judge.profile
         if profile.finishes or profile.stops - profile.at_steps:  # these wait for the end of an epoch
@@ -191,6 +222,7 @@ class RayHealth:
             findings, costs, epoch=len(finite) - (not within_epoch), within_epoch=within_epoch
         )
         if verdict:
+            self._ending = verdict
             raise Ending(verdict)
 
 
@@ -203,7 +235,8 @@ class DiagnosisStopper(Stopper):
     :func:`ray_report`: they tell of its network and of values that are not finite, and say ``continue`` where
     the stopper ended it for its curve, for a stopper cannot change a result.
 
-    Results without ``metric`` are let pass; where none had it so far, that is said once in the log.
+    Results without ``metric``, or with something else than a number there, are let pass; where none had it so far,
+    that is said once in the log.
 
     Ray has one kind of early end: a trial that is stopped keeps its last result. ``reasons[id].action`` tells
     hopeless (``stop``) from no more gain (``finish``).
@@ -226,7 +259,7 @@ class DiagnosisStopper(Stopper):
         self.profile = search_profile(profile, **changes)
         self.value_of: ValueOf = value
         self.reasons: dict[str, Verdict] = {}
-        self._log = str(log) if log is not None else None
+        self._log = _writable(Path(log)) if log is not None else None
         self._values: dict[str, list[float]] = {}
         self._losses: dict[str, list[float]] = {}
         self._params: dict[str, Mapping[str, Any]] = {}
@@ -240,23 +273,23 @@ class DiagnosisStopper(Stopper):
         """Whether the trial ends with this result."""
         if trial_id in self.reasons:
             return True
-        if self.metric not in result:
+        value = _number(_at(result, self.metric))
+        if value is None:
             self._miss(trial_id, result)
             return False
-        value = as_number(result[self.metric], "DiagnosisStopper")
         # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
         at = int(result.get("training_iteration", len(self._values.get(trial_id, ())) + 1))
         values = self._values.setdefault(trial_id, [])
         losses = self._losses.setdefault(trial_id, [])
         del values[max(0, at - 1) :], losses[max(0, at - 1) :]
-        values.append(value if abs(value) < WORST else math.nan)
+        values.append(math.nan if abs(value) == WORST else value)  # what ray_report puts in the place of NaN
         loss = result.get("akeso_loss")
         losses.append(float(loss) if isinstance(loss, Real) else math.nan)
         self._params[trial_id] = _plain_params(result.get("config"))
         verdict = self._of_columns(result) or safely(lambda: self._of_curve(trial_id, values), None)
         if verdict:
             self.reasons[trial_id] = verdict
-            self._say(trial_id, verdict)
+            safely(partial(self._say, trial_id, verdict), None)
         if verdict or len(values) >= self.epochs or result.get("done"):
             self._end(trial_id, verdict)
         return bool(verdict)
@@ -273,8 +306,8 @@ class DiagnosisStopper(Stopper):
         by_ray = {*_tune("DiagnosisStopper").result.AUTO_RESULT_KEYS, "done", "trial_id", "experiment_tag"}
         there = [name for name in result if name not in by_ray and not name.startswith("akeso_")]
         _log.warning(
-            "DiagnosisStopper judges by the metric %r, but trial %s reported %s without it; the stopper ends no "
-            "trial before it is reported: correct the name if it is mistyped",
+            "DiagnosisStopper judges by the metric %r, but trial %s reported %s without a number of that name; the "
+            "stopper ends no trial before it is reported: correct the name if it is mistyped",
             self.metric,
             trial_id,
             ", ".join(there) or "no metric",
@@ -327,5 +360,17 @@ class DiagnosisStopper(Stopper):
 
     def _say(self, trial_id: str, verdict: Verdict) -> None:
         if self._log is not None:
-            with Path(self._log).open("a") as file:
+            with self._log.open("a") as file:
                 file.write(json.dumps({"trial": trial_id, **verdict.to_dict()}) + "\n")
+
+
+def _writable(log: Path) -> Path:
+    """The path of a file that can be written: better known now than when the first trial is ended."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("a").close()
+    except OSError as error:
+        raise BadInput(
+            f"the log of a DiagnosisStopper is a file to write to, but {str(log)!r}: {error}"
+        ) from error
+    return log.absolute()
