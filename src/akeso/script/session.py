@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from akeso.diagnosis import Diagnosis
@@ -49,15 +50,17 @@ class Session:
         request = self._request
         if request.deterministic:
             self._prepare_determinism()
-        arrival = Arrival("torch", self._start_watching)
+        arrivals = (Arrival("torch", self._start_watching), Arrival("keras", self._keras_came))
         self._listeners = listen(self._hear)
         self._voice = Voice(listener=self._listeners[1], quiet=request.quiet or self._rank > 0)
         os._exit = self._exit_at_once
-        arrival.install()
+        for arrival in arrivals:
+            arrival.install()
         try:
             ending = programs.run(request.program)
         finally:
-            arrival.remove()
+            for arrival in arrivals:
+                arrival.remove()
             self._stop_listening()
         if os.getpid() != self._pid:  # a child that the script forked and that has run to the end of it
             return ending.code
@@ -95,6 +98,25 @@ class Session:
         except Exception as error:
             self._trouble = f"watching could not be started: {type(error).__name__}: {error}"
             self._voice.say(f"{self._trouble}; the script runs unwatched")
+
+    def _keras_came(self) -> None:
+        """Called once, when the script has imported Keras; on torch, that has come before it."""
+        backend = str(sys.modules["keras"].config.backend())
+        if os.getpid() != self._pid or backend not in ("tensorflow", "jax"):
+            return
+        try:
+            import_module("torch")  # whose arrival starts the watch
+        except ImportError:
+            self._voice.say(
+                f"Keras on {backend} is watched where torch is installed: pip install 'akeso[torch]'; "
+                "the script runs unwatched"
+            )
+        if self._watch is not None:
+            try:
+                self._watch.meet_keras()
+            except Exception as error:
+                self._trouble = f"Keras cannot be watched: {type(error).__name__}: {error}"
+                self._voice.say(f"{self._trouble}; the script runs unwatched")
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the watch, inside the training loop, once per problem."""

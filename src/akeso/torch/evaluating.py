@@ -14,6 +14,7 @@ from akeso.torch import inputs
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluation import Outcome, Phase
+from akeso.torch.events import Figures
 from akeso.torch.mailbox import Mailbox
 from akeso.torch.naming import DROPOUTS, NORMS, unwrap
 from akeso.torch.passes import Passes
@@ -180,6 +181,15 @@ class Evaluations:
         if accuracy is not None:
             values[f"{prefix}accuracy"] = {"": accuracy}
         self._record.readings(step, values)
+
+    def reported(self, step: int, figures: Figures) -> None:
+        """Somebody else has evaluated the model, and says what came of it."""
+        found = inputs.marks_of(figures.inputs) if figures.inputs is not None else None
+        marks = [] if found is None else found.tolist()
+        seen, familiar = self._known(marks)
+        outcome = Outcome(familiar, seen, len(marks), figures.batches, figures.samples)
+        outcome.take(figures.loss, figures.accuracy)
+        self._ended(step, outcome)
 
     def output(self, module: nn.Module, tensor: torch.Tensor, given: torch.Tensor | None) -> None:
         """A model has run to its end."""

@@ -98,6 +98,13 @@ class Outcome:
         """The share that was right, where anything was compared."""
         return self._right / self._total if self._total else None
 
+    def take(self, loss: float | None, accuracy: float | None) -> None:
+        """Take in what somebody else has found."""
+        if loss is not None:
+            self._loss, self._rows = loss, 1
+        if accuracy is not None:
+            self._right, self._total = accuracy, 1.0
+
     def add(self, number: int, group: Group, delivery: Delivery, known: tuple[int, int]) -> None:
         """Take in a group, ``number`` of its phase, with the values that have arrived."""
         self.known += known[0]

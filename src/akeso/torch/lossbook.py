@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import SupportsFloat
 
 import torch
 
@@ -12,7 +13,7 @@ from akeso.torch.mailbox import Delivery, Mailbox, Tag
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 
-Value = float | torch.Tensor
+Value = SupportsFloat | torch.Tensor
 #: Losses on a device are fetched when this many have gathered.
 _WAITING = 64
 #: Losses that are known already are written down this often, in seconds.
@@ -64,7 +65,7 @@ class LossBook:
                 self._fetch()
             return
         waiting, self._waiting = self._waiting, []
-        self._write([(step, scope, [float(value) for value in values]) for step, scope, values in waiting])
+        self._told([(step, scope, [float(value) for value in values]) for step, scope, values in waiting])
 
     def _fetch(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -73,7 +74,10 @@ class LossBook:
             for i, (_, _, values) in enumerate(waiting):
                 for j, value in enumerate(values):
                     items.append(
-                        ((i, j), value.float() if isinstance(value, torch.Tensor) else torch.tensor(value))
+                        (
+                            (i, j),
+                            value.float() if isinstance(value, torch.Tensor) else torch.tensor(float(value)),
+                        )
                     )
 
             def receive(delivery: Delivery) -> None:
@@ -81,13 +85,17 @@ class LossBook:
                     (step, scope, [delivery[i, j] for j in range(len(values))])
                     for i, (step, scope, values) in enumerate(waiting)
                 ]
-                self._write(known)
-                for step, _, numbers in known:
-                    for number in numbers:
-                        if not math.isfinite(number):
-                            self._on_nonfinite(number, step)
+                self._told(known)
 
             self._mailbox.post(items, receive)
+
+    def _told(self, known: list[tuple[int, str, list[float]]]) -> None:
+        """Losses have come that nobody has seen before."""
+        self._write(known)
+        for step, _, numbers in known:
+            for number in numbers:
+                if not math.isfinite(number):
+                    self._on_nonfinite(number, step)
 
     def _write(self, known: list[tuple[int, str, list[float]]]) -> None:
         points: dict[str, list[tuple[int, float]]] = {}

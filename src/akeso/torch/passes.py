@@ -63,7 +63,7 @@ class Passes:
         self._on_output, self._on_function, self._on_error = on_output, on_function, on_error
         self._on_loss = on_loss
         self.own_loss = OwnLoss()
-        self._tap = ForwardTap(self._enter, self._leave)
+        self._tap = ForwardTap(self.enter, self.leave)
         self._mode: _Mode | None = None
         self._thread = threading.get_ident()
         self._stack: list[nn.Module] = []
@@ -136,7 +136,7 @@ class Passes:
 
     def _push(self) -> None:
         if self._mode is None:
-            self._mode = _Mode(self._function)
+            self._mode = _Mode(self.function)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _pop(self) -> None:
@@ -155,7 +155,8 @@ class Passes:
             or peek_interpreter_stack() is not None
         )
 
-    def _enter(self, module: nn.Module, inputs: Any) -> None:
+    def enter(self, module: nn.Module, inputs: Any) -> None:
+        """A module begins to run."""
         if self._strange():
             return
         self.module_calls += 1
@@ -205,7 +206,8 @@ class Passes:
             self._sites.begin()
         self._push()
 
-    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A module has run."""
         if self._strange() or module not in self._stack[-64:]:
             return
         while self._stack and self._stack.pop() is not module:
@@ -247,7 +249,8 @@ class Passes:
         root = self._stack[0] if self._stack else None
         return root is None or id(root) not in self._read
 
-    def _function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A function has been called."""
         self.function_calls += 1
         if self._aside or peek_interpreter_stack() is not None:
             return

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import nn
@@ -41,7 +41,7 @@ from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 from akeso.torch.sampled import SampledStep
-from akeso.torch.taps import Listener
+from akeso.torch.told import Told
 
 #: What it costs torch to call a hook or a mode at all, beside what those do with their time: as measured.
 _MODULE_CALL, _FUNCTION_CALL = 4.0e-6, 8.0e-6
@@ -49,7 +49,7 @@ _MODULE_CALL, _FUNCTION_CALL = 4.0e-6, 8.0e-6
 _BARE = 128
 
 
-class Probe(Listener):
+class Probe(Told):
     """Hears the taps, fills a history."""
 
     def __init__(
@@ -121,7 +121,7 @@ class Probe(Listener):
         self._greeted: set[int] = set()  # optimizers that have stepped
         self._stepped: set[int] = set()
         self._active: set[int] = set()
-        self._losses: list[float | torch.Tensor] = []
+        self._losses: list[SupportsFloat | torch.Tensor] = []
         self._gathered = 0  # losses before the step began
         self._trying: set[int] = (
             set()

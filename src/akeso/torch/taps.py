@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsFloat
 
 import torch
 from torch.nn.modules import module as _module
@@ -19,7 +19,8 @@ from torch.optim import optimizer as _optimizer
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from akeso.torch.keras.taps import KerasTaps, present
+from akeso.torch.events import Figures, Seen
+from akeso.torch.keras.taps import KerasTaps, backend
 
 
 class Listener:
@@ -27,6 +28,8 @@ class Listener:
 
     #: Whether nothing of the step under way is wanted but its loss and its end: ``before_step`` is not told.
     calm = False
+    #: Whether the step under way is looked into.
+    looking = False
 
     def before_backward(self, loss: Any) -> None:
         """``backward`` is about to run from ``loss`` (a tensor or a sequence of them)."""
@@ -63,6 +66,24 @@ class Listener:
 
     def compared(self, loss: Any, target: Any, prediction: Any, value: Any, weighted: bool) -> None:
         """A loss of Keras has compared a prediction with a target."""
+
+    def computed(self, loss: SupportsFloat) -> None:
+        """A step that torch does not run had this loss; the number may be read later."""
+
+    def looked(self, events: Sequence[Seen], seconds: float, once: float) -> None:
+        """A step that torch does not run was looked into, in ``seconds``, and ``once`` for all that will be."""
+
+    def unlooked(self, reason: str) -> None:
+        """The step under way cannot be looked into; for a ``reason``, none of those to come can be."""
+
+    def spent(self, seconds: float) -> None:
+        """Watching has taken so long."""
+
+    def epoch(self, batches: int | None, samples: int | None, batch_size: int | None) -> None:
+        """A pass over the training data begins."""
+
+    def evaluated(self, figures: Figures) -> None:
+        """An evaluation that torch does not run has ended."""
 
     def compiling(self, thing: Any) -> None:
         """``torch.compile`` was called."""
@@ -150,16 +171,42 @@ class Taps:
                 self.tell("before_step", optimizer, closure)
                 return
 
-    def meet_keras(self) -> None:
-        """Listen to Keras too, where it runs on torch and is not listened to yet."""
-        if self._listeners and not self._keras and present():
-            self._keras = True
+    @property
+    def listening(self) -> bool:
+        """Whether anybody hears."""
+        return bool(self._listeners)
+
+    @property
+    def looking(self) -> bool:
+        """Whether anybody wants the step under way looked into."""
+        return any(listener.looking for listener in self._listeners)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nobody wants more of the step under way than its loss and its end."""
+        return all(listener.calm for listener in self._listeners)
+
+    def meet_keras(self, *, arrived: bool = False) -> None:
+        """Listen to Keras too, where it is there (or said to have ``arrived``) and is not listened to yet."""
+        if not self._listeners or self._keras:
+            return
+        found = backend(arrived=arrived)
+        self._keras = bool(found)
+        if found == "torch":
             KerasTaps(self).install()
+        elif found in ("tensorflow", "jax"):
+            from akeso.keras.taps import Loops  # with TensorFlow or JAX: where they are there
+
+            Loops(self, found).install()
 
     def _forked(self) -> None:
         self._listeners = []
 
     # installation -------------------------------------------------------------------------------------
+
+    def at_removal(self, restore: Callable[[], None]) -> None:
+        """Have this called when the taps are taken out."""
+        self._restore.append(restore)
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Put ``wrap`` of a function in its place until the taps are taken out."""

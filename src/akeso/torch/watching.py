@@ -79,6 +79,10 @@ class Watch:
         """What is wrong, roots first; empty for a healthy run."""
         return self.examination.diagnoses
 
+    def meet_keras(self) -> None:
+        """Listen to Keras, which has just been imported."""
+        TAPS.meet_keras(arrived=True)
+
     def pause(self) -> None:
         """See nothing until :meth:`resume`, and leave torch as it was in the meantime."""
         TAPS.remove(self._probe)
@@ -174,6 +178,10 @@ def watch(
         >>> watch.diagnoses
         ()
     """
+    if "keras" in sys.modules:
+        from akeso.keras.mirrors import mirrored
+
+        model = mirrored(model)
     models = _listed(nn.Module, model, "a torch.nn.Module")
     optimizers = _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")
     if not 0 < budget <= 1:

@@ -9,6 +9,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from akeso.torch.keras.mirror import Mirror
+
 #: What part a layer plays, by the class of Keras that it is or is derived from.
 _ROLES: Final = {
     "Dense": "linear", "EinsumDense": "linear",
@@ -25,7 +27,9 @@ _READ: Final = frozenset({"linear", "convolution", "norm", "embedding", "recurre
 
 
 def is_layer(module: Any) -> bool:
-    """Whether a module is a layer or model of Keras."""
+    """Whether a module is a layer or model of Keras, or stands for one."""
+    if isinstance(module, Mirror):
+        return True
     keras = sys.modules.get("keras")
     base = getattr(getattr(keras, "layers", None), "Layer", None)
     return base is not None and isinstance(module, base)
@@ -33,7 +37,7 @@ def is_layer(module: Any) -> bool:
 
 def role_of(layer: nn.Module) -> str:
     """What part a layer plays, in a word; nothing for those that are none of Keras's own."""
-    for kind in type(layer).__mro__:
+    for kind in (layer.mirrored if isinstance(layer, Mirror) else type(layer)).__mro__:
         if kind.__module__.startswith("keras.") and kind.__name__ in _ROLES:
             return _ROLES[kind.__name__]
     return ""

@@ -34,19 +34,41 @@ class Taps(Protocol):
         """An optimizer is about to step."""
 
 
-def present() -> bool:
-    """Whether Keras is there, whole, and runs on torch."""
+def backend(*, arrived: bool = False) -> str:
+    """What Keras runs on; nothing where it is not there, or not whole yet, unless it is known to have ``arrived``."""
     keras = sys.modules.get("keras")
-    if keras is None or getattr(keras.__spec__, "_initializing", False):
-        return False
-    return bool(keras.config.backend() == "torch")
+    if keras is None or (getattr(keras.__spec__, "_initializing", False) and not arrived):
+        return ""
+    return str(keras.config.backend())
+
+
+def _own_values(optimizer: Any) -> list[torch.Tensor]:
+    """What an optimizer of the torch backend trains."""
+    return [variable._value for variable in optimizer._trainable_variables]
+
+
+def _own_rate(optimizer: Any) -> float:
+    """A learning rate, be it a number, a variable or a tensor."""
+    value = getattr(optimizer.learning_rate, "_value", optimizer.learning_rate)
+    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 class StandIn:
-    """An optimizer of Keras, shown as torch's show themselves: parameters in groups, with their settings."""
+    """An optimizer of Keras, shown as torch's show themselves: parameters in groups, with their settings.
 
-    def __init__(self, optimizer: Any) -> None:
+    ``values`` gives what it trains, and ``rate`` its learning rate, where that is not to be had from it as it is.
+    """
+
+    framework = "keras"
+
+    def __init__(
+        self,
+        optimizer: Any,
+        values: Callable[[Any], list[torch.Tensor]] = _own_values,
+        rate: Callable[[Any], float] = _own_rate,
+    ) -> None:
         self._optimizer = weakref.ref(optimizer)
+        self._values, self._rate = values, rate
         self.kind = type(optimizer).__name__
         self.gradients: dict[int, torch.Tensor] = {}
         """What is being applied, by the parameter that it is applied to."""
@@ -58,8 +80,8 @@ class StandIn:
         if optimizer is None:
             return []
         group: dict[str, Any] = {
-            "params": [variable._value for variable in optimizer._trainable_variables],
-            "lr": _number(optimizer.learning_rate),
+            "params": self._values(optimizer),
+            "lr": self._rate(optimizer),
         }
         for ours, theirs in (("momentum", "momentum"), ("weight_decay", "weight_decay"), ("eps", "epsilon")):
             found = getattr(optimizer, theirs, None)
@@ -77,12 +99,6 @@ class StandIn:
             for variable, gradient in zip(variables, gradients, strict=True)
             if isinstance(gradient, torch.Tensor)
         }
-
-
-def _number(value: Any) -> float:
-    """A learning rate, be it a number, a variable or a tensor."""
-    value = getattr(value, "_value", value)
-    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 class KerasTaps:
