@@ -232,8 +232,8 @@ def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     assert "modes_set" not in tried.ledger.facts
     tried = perform(tmp_path, source + evaluation, norms)
     clues = Clues(tried.ledger.to_dict()["places"], [], tried.ledger.facts)
-    (words,) = rewrite(tmp_path / "train.py", Prescription([norms]), clues).words
-    assert "model.eval()" in words
+    diff = rewrite(tmp_path / "train.py", Prescription([norms]), clues).diff
+    assert "+model.eval()" in diff
 
 
 AUTOENCODER = """

@@ -14,12 +14,15 @@ from typing import Final
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script import rewrite_data as data
 from akeso.script import rewrite_loop as loop
+from akeso.script import rewrite_losses as losses
 from akeso.script import rewrite_model as model
 from akeso.script import rewrite_norms as norms
 from akeso.script import rewrite_shortcuts as shortcuts
 from akeso.script import rewrite_weights as weights
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
+from akeso.script.rewrite_guards import guard_functions
+from akeso.script.rewrite_modes import set_mode
 from akeso.script.rewrite_settings import rate_in_settings
 
 
@@ -54,20 +57,20 @@ RULES: Final[Mapping[str, Rule]] = {
     "clip-gradient": loop.clip_gradient,
     "loosen-clipping": loop.loosen_clipping,
     "keep-attached": loop.keep_attached,
-    "guard-functions": loop.guard_functions,
+    "guard-functions": guard_functions,
     "shuffle-data": loop.shuffle_data,
     "warm-up": loop.warm_up,
     "hold-learning-rate": loop.hold_learning_rate,
     "pace-schedule": loop.pace_schedule,
     "add-zero-grad": loop.add_zero_grad,
     "set-batch-size": loop.set_batch_size,
-    "substitute-loss": loop.substitute_loss,
-    "scale-targets": loop.scale_targets,
-    "mean-reduction": loop.mean_reduction,
-    "fix-broadcast": loop.fix_broadcast,
-    "weight-classes": loop.weight_classes,
+    "substitute-loss": losses.substitute_loss,
+    "scale-targets": losses.scale_targets,
+    "mean-reduction": losses.mean_reduction,
+    "fix-broadcast": losses.fix_broadcast,
+    "weight-classes": losses.weight_classes,
     "standardise-targets": data.standardise_targets,
-    "set-mode": loop.set_mode,
+    "set-mode": set_mode,
     "unfreeze": loop.unfreeze,
     "add-to-optimizer": loop.add_to_optimizer,
     "reseed": loop.reseed,
@@ -76,7 +79,15 @@ RULES: Final[Mapping[str, Rule]] = {
 
 #: Edits of what may be made in several files; the others are done where their place is found first.
 _EVERYWHERE: Final = frozenset(
-    {"insert-normalisation", "add-residual", "set-dropout", "mean-reduction", "loosen-clipping"}
+    {
+        "insert-normalisation",
+        "add-residual",
+        "set-dropout",
+        "mean-reduction",
+        "loosen-clipping",
+        "set-mode",
+        "guard-functions",
+    }
 )
 #: Edits whose words are about one file alone, whatever was done in others.
 _PIECEMEAL: Final = frozenset({"insert-normalisation", "add-residual"})
@@ -118,14 +129,18 @@ def _in_settings(edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues) 
 
 
 def _completed(prescription: Prescription, clues: Clues) -> Prescription:
-    """With what a loss took off the output by itself to get at the scores: it has to go from the script as well."""
+    """With what came with the cure unasked, and has to be done in the script as well.
+
+    That is what a loss took off the output by itself to get at the scores, and modes that norms need to be told.
+    """
     taken = clues.facts.get("taken_off")
     named = any(edit.where == "output" for edit in prescription.of("substitute-activation"))
-    if not taken or named or not prescription.of("substitute-loss"):
-        return prescription
-    return Prescription(
-        [Edit("substitute-activation", "output", {"from": taken, "to": "none"}), *prescription]
-    )
+    first, last = [], []
+    if taken and not named and prescription.of("substitute-loss"):
+        first = [Edit("substitute-activation", "output", {"from": taken, "to": "none"})]
+    if clues.facts.get("modes_set") and not prescription.of("set-mode"):
+        last = [Edit("set-mode", "", {"to": "by-phase"})]
+    return Prescription([*first, *prescription, *last])
 
 
 def _made(

@@ -1,4 +1,4 @@
-"""Changes to a script's loop: optimizer, loss, gradients, batches, modes."""
+"""Changes to a script's loop: optimizer, schedule, gradients, batches, what is trained."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from collections.abc import Iterator
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
+from akeso.script.rewrite_classes import method
 from akeso.script.rewrite_model import trained
-
-_MODULE = {
-    "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
-    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss", "mse_loss": "MSELoss", "l1_loss": "L1Loss",
-    "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
-}  # fmt: skip
-
 
 #: Weight decay that optimizers have when none is given, where that is any.
 _USUAL_DECAY = {"AdamW": 1e-2}
@@ -144,14 +138,6 @@ def loosen_clipping(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
         draft.set_argument(call, name, limit, 1)
         done = True
     return None if done else f"clip gradients at {limit} instead of so tightly"
-
-
-def guard_functions(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words: which of them met the edge is the user's to see."""
-    return (
-        "keep roots, logarithms and fractional powers off zero, where their slope is infinite: "
-        "torch.sqrt(x.clamp(min=1e-12)), torch.log(p.clamp(min=1e-12))"
-    )
 
 
 def keep_attached(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -287,109 +273,56 @@ def set_batch_size(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> s
     return None if done else f"train with batches of {int(edit.values['to'])}"
 
 
-def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """Another loss where the old one is made or called."""
-    old, new = str(edit.values.get("from", "")), str(edit.values["to"])
-    done = False
-    for call in draft.calls({_MODULE.get(old, ""), old} - {""}):
-        if name_of(call) == old:
-            owner = draft.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-            prefix = f"{owner}." if owner else f"{draft.alias('torch.nn.functional')}."
-            draft.replace(call.func, f"{prefix}{new}")
-        else:
-            draft.replace(call.func, f"{draft.alias('torch.nn')}.{_MODULE[new]}")
-        done = True
-    if new == "cross_entropy" and old not in ("nll_loss", ""):
-        hint = "give cross entropy raw scores of shape (batch, classes) and class numbers of type long"
-        return hint if done else f"use cross entropy in the place of {old}; {hint}"
-    if new == "binary_cross_entropy_with_logits":
-        hint = "give it raw scores, without a sigmoid, and targets of the same shape as floats"
-        return hint if done else f"use {new} in the place of {old}; {hint}"
-    return None if done else f"use {new} in the place of {old or 'the loss'}"
-
-
-def scale_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """Targets between 0 and 1, where the loss is called with them."""
-    low, high = float(edit.values["low"]), float(edit.values["high"])
-    width = f" / {high - low:g}" if high - low != 1.0 else ""
-    for place in clues.places.get("loss", ()):
-        for call in draft.calls(None, int(place["line"])):
-            loss = "loss" in draft.text(call.func).lower() or "criterion" in draft.text(call.func).lower()
-            if len(call.args) == 2 and (loss or "cross_entropy" in name_of(call)):
-                target = draft.text(call.args[1])
-                whole = (
-                    target if isinstance(call.args[1], ast.Name | ast.Attribute | ast.Call) else f"({target})"
-                )
-                shifted = f"({whole} {'-' if low > 0 else '+'} {abs(low):g})" if low else whole
-                draft.replace(call.args[1], f"{shifted}{width}")
-                return None
-    return f"bring targets between 0 and 1 before the loss: (target - {low:g}) / {high - low:g}"
-
-
-def mean_reduction(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """The mean over the batch instead of the sum."""
-    done = False
-    for call in draft.calls():
-        for keyword in call.keywords:
-            if keyword.arg == "reduction" and getattr(keyword.value, "value", None) == "sum":
-                draft.replace(keyword.value, '"mean"')
-                done = True
-    return None if done else "average the loss over the batch instead of summing it"
-
-
-def fix_broadcast(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """The target in the shape of the output, where the loss is called with two names."""
-    for place in clues.places.get("loss", ()):
-        for call in draft.calls(None, int(place["line"])):
-            if len(call.args) >= 2 and isinstance(call.args[0], ast.Name) and not name_of(call)[:1].isupper():
-                target = draft.text(call.args[1])
-                draft.replace(call.args[1], f"{target}.reshape({call.args[0].id}.shape)")
-                return None
-            if (
-                len(call.args) >= 2
-                and isinstance(call.args[0], ast.Call)
-                and "loss" in draft.text(call.func).lower()
-            ):
-                draft.replace(call.args[1], f"{draft.text(call.args[1])}.unsqueeze(1)")
-                return None
-    return "bring output and target to the same shape before the loss: target.reshape(output.shape)"
-
-
-def weight_classes(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words: the weights come from the data."""
-    return (
-        "weight the loss by class: counts = torch.bincount(training_targets); "
-        "weight = counts.sum() / (len(counts) * counts), given to the loss as weight= (pos_weight= for one unit)"
+def unfreeze(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
+    """Everything made trainable before the optimizer is given it."""
+    found = trained(draft, clues)
+    if found is None or edit.where not in ("", "all"):
+        what = "every parameter" if edit.where in ("", "all") else edit.where
+        return f"make {what} trainable: parameter.requires_grad_(True)"
+    statement, name = found
+    whole = _whole_of(draft, clues) if cure.of("add-to-optimizer") else None
+    draft.add_before(
+        statement, f"{draft.text(whole.value) if whole is not None else name}.requires_grad_(True)"
     )
+    return None
 
 
-def set_mode(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words: where phases begin is the user's to say."""
-    return (
-        "call model.train() before each pass over the training data and model.eval() before each evaluation"
-    )
-
-
-def unfreeze(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """In words."""
-    what = "every parameter" if edit.where in ("", "all") else edit.where
-    return f"make {what} trainable: parameter.requires_grad_(True)"
-
-
-def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
     """All parameters of the model, where a part of them is given."""
-    for call in _optimizers(draft, clues):
-        if call.args and isinstance(call.args[0], ast.Call) and name_of(call.args[0]) == "parameters":
-            owner = call.args[0].func
-            inner = owner.value if isinstance(owner, ast.Attribute) else None
-            if isinstance(inner, ast.Attribute):  # model.head.parameters()
-                draft.replace(inner, draft.text(inner.value))
-                return None
+    part = _whole_of(draft, clues)
+    if part is not None:  # model.head.parameters()
+        draft.replace(part, draft.text(part.value))
+        return None
+    if cure.of("unfreeze") and trained(draft, clues) is not None:
+        return None  # the optimizer is given all that is trainable
     what = "all parameters" if edit.where in ("", "all") else edit.where
     return (
         f"give the optimizer {what} of the model; modules in a plain list or dict belong into an "
         "nn.ModuleList or nn.ModuleDict"
     )
+
+
+def _whole_of(draft: Draft, clues: Clues) -> ast.Attribute | None:
+    """The part of a model whose parameters alone the optimizer is given; its owner is the model."""
+    for call in _optimizers(draft, clues):
+        if call.args and isinstance(call.args[0], ast.Call) and name_of(call.args[0]) == "parameters":
+            owner = call.args[0].func
+            inner = owner.value if isinstance(owner, ast.Attribute) else None
+            if isinstance(inner, ast.Attribute) and _is_model(draft, inner.value):
+                return inner
+    return None
+
+
+def _is_model(draft: Draft, owner: ast.expr) -> bool:
+    """Whether what holds a part is a model itself, and not, say, a trainer that holds the whole of one."""
+    if not isinstance(owner, ast.Name):
+        return True
+    function = method(draft, owner)
+    home = draft.parents.get(function) if function is not None else None
+    itself = function is not None and function.args.args and function.args.args[0].arg == owner.id
+    if not itself or not isinstance(home, ast.ClassDef):
+        return True
+    return any(name_of(base).endswith("Module") for base in home.bases)
 
 
 def reseed(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

@@ -30,9 +30,6 @@ from akeso.script.rewrite_classes import (
     row_of,
 )
 
-_MODES = (
-    "call model.eval() before each evaluation and model.train() after it: batch normalisation needs to know"
-)
 _LAYERS = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 _WIDTHS = ("out_features", "out_channels")
 
@@ -51,7 +48,6 @@ def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription
         if not _written(draft, norms):
             words += [_said(draft, norm) for norm in norms if norm["name"] not in draft.names]
     words += [_said(draft, norm) for norm in known if not norm["place"]]
-    words += [_MODES] if clues.facts.get("modes_set") and (here or not known) else []
     return "; ".join(words) or None
 
 

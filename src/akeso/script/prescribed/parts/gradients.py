@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from akeso.remedies.edit import Edit
+from akeso.script.prescribed.edges import edge_met
 from akeso.script.prescribed.functions import tensors
 from akeso.script.prescribed.part import Handler, Part
 from akeso.script.prescribed.patching import patched
@@ -52,6 +53,9 @@ class Gradients(Part):
         if edit is None or not (flows or self.operation.inside_model):
             return func(*args, **kwargs)
         self.ledger.mark(edit)
+        kind = edge_met(func, args, kwargs)
+        if kind:
+            self.ledger.place(f"edge of {kind}", caller(2))
         return guarded(func, args, kwargs)
 
     @contextmanager

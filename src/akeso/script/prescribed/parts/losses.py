@@ -139,7 +139,7 @@ class Losses(Part):
                 elif edit.remedy == "scale-targets":
                     call = between_zero_and_one(call, float(edit.values["low"]), float(edit.values["high"]))
                 elif edit.remedy == "weight-classes" and training:
-                    call = self._count(call).weighted(call)
+                    call = self._weighted(call)
                 elif edit.remedy == "mean-reduction" and training:
                     if call.arguments.get("reduction") != "sum":
                         continue
@@ -212,6 +212,19 @@ class Losses(Part):
                 self.ledger.mark(edit)
                 return func(first, second.reshape(first.shape), *args[2:], **kwargs)
         return func(*args, **kwargs)
+
+    def _weighted(self, call: Call) -> Call:
+        changed = self._count(call).weighted(call)
+        argument = "pos_weight" if "pos_weight" in changed.arguments else "weight"
+        weights = changed.arguments[argument]
+        if weights.shape != call.target.shape or call.name in ("cross_entropy", "nll_loss"):
+            self.ledger.facts["class_weights"] = {
+                "loss": call.name,
+                "argument": argument,
+                "values": weights.reshape(-1).tolist(),
+                "device": str(weights.device),
+            }
+        return changed
 
     def _count(self, call: Call) -> Counts:
         if self._counts is None:

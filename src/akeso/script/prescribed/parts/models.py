@@ -14,6 +14,7 @@ from akeso.script.prescribed.drawing import how_drawn, joined
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.places import caller
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.bypass import output_function
 from akeso.torch.surgery.initialisation import redraw_held
@@ -125,6 +126,7 @@ class Models(Part):
         case = case_of(model)
         if case.norms:
             evaluating = not torch.is_grad_enabled()
+            self.ledger.place(f"called when {'evaluated' if evaluating else 'trained'}", caller(2))
             if evaluating and model.training:
                 model.eval()
                 case.switched = True

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.places import caller
 
 
 class Modes(Part):
@@ -26,4 +27,5 @@ class Modes(Part):
             ):
                 model.train(wanted)
                 self.ledger.mark(edit)
+                self.ledger.place(f"called when {'trained' if wanted else 'evaluated'}", caller(2))
         return args

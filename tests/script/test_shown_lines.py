@@ -1,0 +1,221 @@
+"""Changes of single lines that a cure was seen to need: weights of classes, modes, edges of functions, frozen parts."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+
+import pytest
+import torch
+
+from akeso.remedies.edit import Prescription
+from akeso.script.clues import Clues
+from akeso.script.rewrite import rewrite
+from tests.script.prescribed_help import edit, perform
+
+
+def shown(folder, source, *edits):
+    """The change for some edits, the script under them, and what the script changed so leaves behind."""
+    plain, tried = perform(folder, source), perform(folder, source, *edits)
+    assert not tried.refused
+    known = [run.ledger.to_dict() for run in (tried, plain)]
+    clues = Clues(
+        known[0]["places"] | known[1]["places"], plain.operation.survey.to_list(), known[0]["facts"]
+    )
+    change = rewrite(folder / "train.py", Prescription(edits), clues)
+    subprocess.run(["patch", "-p1"], input=change.diff.encode(), cwd=folder, check=True)
+    return change, tried, runpy.run_path(str(folder / "train.py"), run_name="__main__")
+
+
+def alike(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    first, second = one.state_dict(), other.state_dict()
+    return first.keys() == second.keys() and all(
+        torch.allclose(first[name], second[name], atol=1e-5) for name in first
+    )
+
+
+RARE = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+x = torch.randn(80, 3)
+y = (x[:, 0] > 1.0).{kind}
+model = nn.Linear(3, {units})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{criterion}
+for a, b in DataLoader(TensorDataset(x, y), batch_size=16):
+    optimizer.zero_grad()
+    {loss}(model(a), b).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "units", "criterion", "loss", "argument"),
+    [
+        ("long()", 2, "criterion = nn.CrossEntropyLoss()", "criterion", "weight"),
+        ("long()", 2, "", "F.cross_entropy", "weight"),
+        ("float()[:, None]", 1, "criterion = nn.BCEWithLogitsLoss()", "criterion", "pos_weight"),
+    ],
+)
+def test_classes_are_weighted_by_numbers(tmp_path, monkeypatch, kind, units, criterion, loss, argument):
+    monkeypatch.chdir(tmp_path)
+    source = RARE.format(kind=kind, units=units, criterion=criterion, loss=loss)
+    change, tried, names = shown(tmp_path, source, edit("weight-classes", kind="inverse-frequency"))
+    assert f"{argument}=torch.tensor(" in change.diff
+    assert len(change.words) == 1
+    assert "printed" in change.words[0]
+    assert alike(tried["model"], names["model"])
+
+
+EDGES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+a = torch.randn(32, 4)
+b = torch.cat([a[:8], torch.randn(24, 4)])
+model = nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(4):
+    optimizer.zero_grad()
+    gap = model(a) - model(b)
+    far = {distance}
+    (far - 1.0).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [
+        "torch.sqrt(torch.sum(gap ** 2, dim=1))",
+        "gap.square().sum(1).sqrt()",
+        "(gap ** 2).sum(1) ** 0.5",
+        "torch.pow(gap.square().sum(1), 0.5)",
+        "gap.sum(1) * gap.sum(1) / gap.square().sum(1)",
+    ],
+)
+def test_functions_are_kept_off_their_edge_where_they_met_it(tmp_path, monkeypatch, distance):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown(tmp_path, EDGES.format(distance=distance), edit("guard-functions"))
+    assert not change.words
+    assert change.diff.count("\n+ ") == 1
+    assert torch.isfinite(names["model"].weight).all()
+    assert alike(tried["model"], names["model"])
+
+
+MODELESS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+{made}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def evaluate(net):
+    with torch.no_grad():
+        for i in range(0, 64, 32):
+            seen = net(x[i:i + 32])
+
+for epoch in range(3):
+    for i in range(0, 64, 16):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[i:i + 16]), y[i:i + 16]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        for i in range(0, 64, 32):
+            model(x[i:i + 32])
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "edits"),
+    [
+        (
+            "model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))",
+            [edit("insert-normalisation", "hidden", kind="batch")],
+        ),
+        (
+            "model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).eval()",
+            [edit("set-mode", to="by-phase")],
+        ),
+    ],
+)
+def test_modes_that_a_cure_needs_are_switched_where_the_model_is_called(tmp_path, monkeypatch, made, edits):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown(tmp_path, MODELESS.format(made=made), *edits)
+    assert not change.words
+    assert "+        model.train()" in change.diff
+    assert "+    model.eval()\n     with torch.no_grad():" in change.diff
+    assert [tuple(v.shape) for v in tried["model"].state_dict().values()] == [
+        tuple(v.shape) for v in names["model"].state_dict().values()
+    ]
+    assert all(
+        torch.allclose(one.float(), other.float(), atol=1e-5)
+        for one, other in zip(
+            tried["model"].state_dict().values(), names["model"].state_dict().values(), strict=True
+        )
+    )
+
+
+FROZEN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x).tanh())
+
+class Trainer:
+    def __init__(self):
+        self.model = Net()
+        for parameter in self.model.body.parameters():
+            parameter.requires_grad = False
+        self.optimizer = torch.optim.SGD({given}, lr=0.1)
+
+trainer = Trainer()
+model = trainer.model
+for i in range(0, 64, 16):
+    trainer.optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 16]), y[i:i + 16]).backward()
+    trainer.optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "self.model.parameters()",
+        "self.model.head.parameters()",
+        "filter(lambda p: p.requires_grad, self.model.parameters())",
+    ],
+)
+def test_what_is_frozen_is_trained_by_the_changed_script(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    edits = [edit("unfreeze", "all"), edit("add-to-optimizer", "all")]
+    source = FROZEN.format(given=given)
+    if given == "self.model.parameters()":
+        edits = edits[:1]
+    change, tried, names = shown(tmp_path, source, *edits)
+    assert not change.words
+    assert "self.model.requires_grad_(True)" in change.diff
+    assert alike(tried["model"], names["model"])
+
+
+def test_a_trainer_that_holds_a_model_is_not_taken_for_one(tmp_path):
+    source = FROZEN.format(given="self.model.parameters()")
+    (tmp_path / "train.py").write_text(source)
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "optim.SGD" in text)
+    places = {"optimizer": [{"file": str((tmp_path / "train.py").resolve()), "line": line}]}
+    cure = Prescription([edit("add-to-optimizer", "all")])
+    change = rewrite(tmp_path / "train.py", cure, Clues(places, [], {}))
+    assert not change.diff
+    assert "ModuleList" in change.words[0]
