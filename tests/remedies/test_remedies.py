@@ -439,3 +439,14 @@ def test_a_schedule_that_runs_out_with_every_batch_is_paced_before_it_is_taken_o
     assert cures[0][0].remedy == first
     if first == "pace-schedule":
         assert cures[0][0].values == {"every": 40}
+
+
+@pytest.mark.parametrize("problem", ["constant-prediction", "slow-convergence"])
+def test_a_weight_decay_beyond_the_usual_is_lowered_before_anything_else_is_tried(problem: str) -> None:
+    def first(name: str, decay: float) -> str:
+        history = _history(optimizers=[{"name": name, "lr": 0.01, "weight_decay": decay}])
+        return _remedies(history, problem)[0][0]
+
+    assert first("Adam", 0.5) == "set-weight-decay"
+    assert first("Adam", 5e-4) != "set-weight-decay"
+    assert first("AdamW", 0.1) != "set-weight-decay"  # taken off the weights, not added to the gradient

@@ -133,6 +133,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
+        LessRegularisation(beyond=True),
         LoosenClipping(),
         OrdinaryOptions(),
         AddResidual(VERY_DEEP),
@@ -147,6 +148,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
         SmallerBatches(),
     ),
     "constant-prediction": (
+        LessRegularisation(beyond=True),
         OrdinaryOptions(),
         RaiseLow(0),
         RaiseLow(1),

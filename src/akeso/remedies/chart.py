@@ -23,6 +23,10 @@ ORDINARY: Final = {
 }  # fmt: skip
 #: A divisor of steps that is no safeguard any more: Adam's is 1e-8, some like 1e-3.
 LARGE_EPS: Final = 1e-2
+#: Weight decay that drowns a gradient: twenty times what is usual where it is part of it (Adam, SGD), a hundred times
+#: where it is taken off the weights beside it.
+LARGE_DECAY: Final = {"adamw": 1.0, "nadamw": 1.0, "sgdw": 1.0}
+LARGE_DECAY_ELSEWHERE: Final = 1e-2
 SQUASHING: Final = frozenset(
     {"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax", "logsigmoid"}
 )
@@ -71,6 +75,11 @@ class Chart:
         bool  # one raises it so slowly that it will be far below the usual rate when the training ends
     )
     wild_targets: bool  # a few targets lie an order of magnitude beyond what most batches hold
+
+    @property
+    def large_decay(self) -> bool:
+        """Whether the weight decay is beyond anything that is usual with this optimizer."""
+        return self.weight_decay > LARGE_DECAY.get(self.optimizer, LARGE_DECAY_ELSEWHERE)
 
     @property
     def usual_rate(self) -> float:

@@ -102,12 +102,21 @@ class SmallerBatches(Remedy):
 
 
 class LessRegularisation(Remedy):
-    """A hundredth of the weight decay, a fifth dropped out at most."""
+    """A hundredth of the weight decay, a fifth dropped out at most.
+
+    With ``beyond`` only where the weight decay is beyond anything usual: it is then the likeliest cause of a model that
+    learns nothing, also before its weights are seen to have shrunk.
+    """
 
     name = "set-weight-decay"
 
+    def __init__(self, beyond: bool = False) -> None:
+        self.beyond = beyond
+
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        if self.beyond and not facts.large_decay:
+            return
         known = history.facts.get("dropout")
         shares = [float(share) for share in known.values()] if isinstance(known, dict) else []
         dropout = (
