@@ -112,3 +112,33 @@ def test_a_teacher_that_was_trained_before_is_not_as_it_was_drawn() -> None:
         teacher.requires_grad_(False)
         train(student, lambda x: teacher(x).argmax(1))
     assert "parameters-not-trained" not in {one.problem for one in watch.diagnoses}
+
+
+def _quantised(straight_through: bool) -> list[akeso.Diagnosis]:
+    """A network whose hidden layer is rounded, with and without a gradient through that."""
+    torch.manual_seed(0)
+    x = torch.randn(2048, 16)
+    y = (x[:, :1] + x[:, 1:2] > 0).float()
+    body, head = nn.Sequential(nn.Linear(16, 64), nn.ReLU()), nn.Linear(64, 1)
+    model = nn.ModuleList([body, head])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9, weight_decay=1e-4)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(300):
+            batch = torch.randint(0, 2048, (64,))
+            hidden = body(x[batch])
+            rounded = torch.round(hidden * 4) / 4
+            hidden = hidden + (rounded - hidden).detach() if straight_through else rounded
+            loss = F.binary_cross_entropy_with_logits(head(hidden), y[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return [one for one in watch.diagnoses if one.severity != "info"]
+
+
+@pytest.mark.parametrize("straight_through", [False, True])
+def test_layers_that_rounding_cuts_off_are_named_though_the_last_one_learns(straight_through: bool) -> None:
+    found = _quantised(straight_through)
+    assert [(one.problem, one.layer) for one in found] == (
+        [] if straight_through else [("parameters-not-trained", "0.0")]
+    )
+    assert straight_through or "gradient of exactly 0" in found[0].sentence

@@ -338,3 +338,11 @@ def test_accuracy_that_climbs_in_large_steps_is_not_thrown_about() -> None:
         facts={"val_size": 2000},
     )
     assert "oscillating-loss" not in {found.problem for found in examine(climbing.history()).diagnoses}
+
+
+@pytest.mark.parametrize(("fall", "named"), [(0.001, True), (0.05, False)])
+def test_without_noise_a_fall_that_is_none_to_speak_of_is_no_progress(fall: float, named: bool) -> None:
+    level = values(1.0, 1.0)
+    sketch = Sketch(**{**level, "loss": lambda share: 1.01 - fall * share}, noise=0.0, steps=800)
+    found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert (found == ["slow-convergence"]) is named

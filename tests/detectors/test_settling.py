@@ -222,3 +222,21 @@ def test_a_rate_far_above_the_usual_one_is_named_where_little_is_learnt_under_a_
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert ("learning-rate-too-high" in [one.problem for one in found]) is named
     assert not named or "times what AdamW usually gets" in found[0].sentence
+
+
+@pytest.mark.parametrize(("end", "named"), [(0.62, True), (0.2, False)])
+def test_what_was_learnt_early_and_never_regained_was_lost_whatever_the_schedule_does_at_the_end(
+    end: float, named: bool
+) -> None:
+    def loss(share: np.ndarray) -> np.ndarray:
+        return np.interp(share, [0, 0.03, 0.06, 0.2, 1.0], [1.0, 0.4, 0.35, 0.8, end])
+
+    def rate(share: np.ndarray) -> np.ndarray:
+        return 0.03 * np.minimum(share / 0.2, np.sqrt(0.2 / np.maximum(share, 1e-3)))
+
+    sketch = Sketch(
+        steps=1800, loss=loss, baseline=1.0, accuracy=None, facts=REGRESSION, run=TARGETS, rate=rate,
+        update=lambda index: 0.006,
+    )  # fmt: skip
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["learning-rate-too-high"] if named else [])

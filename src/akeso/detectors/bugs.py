@@ -163,6 +163,8 @@ class ParametersNotTrained(Detector):
     min_steps: int = 5
     remaining: float = 0.4
     gradient: float = 1e-6
+    looks: int = 4
+    dead: float = 0.9
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -205,8 +207,50 @@ class ParametersNotTrained(Detector):
                 else (),
             )
         if not groups:
-            found = [*self._still(history, suffers)]
+            found = [*self._still(history, suffers), *(() if suffers else self._cut_off(history))]
             yield from found or self._frozen_as_drawn(history)
+
+    def _cut_off(self, history: History) -> Iterator[Symptom]:
+        """Weights as they were drawn whose gradient is exactly 0 in every look, while later layers learn.
+
+        Something on the way to the loss has no slope, as rounding and comparing have not. Units that are dead give no
+        gradient either; that, and what else stands in the way of a training that gets nowhere, others report.
+        """
+        looks = {
+            weight.name: history.series("grad_l2", weight.name).finite()
+            for weight in network.weights(history)
+        }
+        silent = [name for name, seen in looks.items() if len(seen) >= self.looks and not seen.values.any()]
+        learning = [name for name, seen in looks.items() if len(seen) >= self.looks and seen.values.all()]
+        if not silent or not learning or not network.up_to_date(history, "grad_l2", silent[0]):
+            return
+        dead = network.recent(history, 0.5)
+        sites = network.sites(history, "act_dead", "relu", "threshold")
+        if any(network.typical(history, "act_dead", site, dead) > self.dead for site in sites):
+            return
+        cut = [
+            name
+            for name in silent
+            if _used(history, name) and _fresh(history, name) and not _at_the_end(history, name, silent)
+        ]
+        if not cut:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            0.85,
+            network.extent(history)[0],
+            cut[0].rpartition(".")[0],
+            {"parameters": cut[:8], "count": len(cut), "looks": len(looks[cut[0]])},
+            f"{cut[0]}"
+            + (f" and {len(cut) - 1} more get" if len(cut) > 1 else " gets")
+            + " a gradient of exactly 0 in every step that was looked at, while later layers learn: something between "
+            "them lets no gradient through.",
+            (
+                "Look for what has no slope on the way to the loss: `round`, `sign`, `argmax`, comparisons, integers.",
+                "Pass the gradient straight through: `x + (rounded - x).detach()`.",
+            ),
+        )
 
     def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
         """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""

@@ -71,8 +71,12 @@ class SlowConvergence(Detector):
         held_out = validation_loss(history).values
         # Coming down to where a constant prediction stands is no progress yet.
         below = curves.trend(np.minimum(held_out, stand.baseline), 20)
+        # Without any noise every fall shows, also one that is none to speak of.
+        falls = stand.recent.falls and not (
+            stand.finished and -stand.recent.change < _WORTH_SAYING * stand.baseline
+        )
         stuck = stand.remaining >= 0.97 and not (
-            stand.recent.falls or stand.beats_constant or below.falls or self._weak(history, stand)
+            falls or stand.beats_constant or below.falls or self._weak(history, stand)
         )
         trained = history.series("loss").finite().values
         # Batches are noisy and a validation set is the same every time: it shows a slow fall more clearly.

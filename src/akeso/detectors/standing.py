@@ -212,10 +212,15 @@ def standing(history: History) -> Standing:
     )
 
 
+def loss_floor(history: History, baseline: float) -> float:
+    """What targets that are no plain yes or no leave of a loss in any case."""
+    shares = history.series("floor_share").finite().values
+    return min(curves.median(curves.tail(shares, 0.5, 3)), _SUREST) * baseline if len(shares) else 0.0
+
+
 def _left(history: History, last: float, baseline: float) -> float:
     """The share of a constant prediction's loss that is left, of what the targets do not leave in any case."""
-    shares = history.series("floor_share").finite().values
-    floor = min(curves.median(curves.tail(shares, 0.5, 3)), _SUREST) * baseline if len(shares) else 0.0
+    floor = loss_floor(history, baseline)
     return max(0.0, last - floor) / (baseline - floor)
 
 

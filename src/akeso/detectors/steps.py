@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from akeso.detectors import curves, network
-from akeso.detectors.standing import Standing
+from akeso.detectors.standing import Standing, loss_floor
 from akeso.history import Floats, History, Series
 
 #: The rate at which an optimizer usually works on networks of ordinary size, by its name in lower case.
@@ -21,6 +21,9 @@ USUAL_RATE: Final = {
 
 #: Optimizers that divide every gradient by what is usual for it.
 _ADAPTIVE: Final = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"})
+
+#: Parts of a run that are compared, and steps in one of them where the run is long.
+_PARTS, _STEPS = 12, 40
 
 #: What is left of a change that weight decay accounts for.
 _TRACE = 1e-3
@@ -181,26 +184,29 @@ def relapse(
     of it by which it must have gone up again, ``of_best`` that share of the lowest loss.
     """
     loss = history.series("loss").finite()
-    parts = curves.block_means(loss.values, 12)
-    if len(loss) < 60 or len(parts) < 12 or not stand.baseline > 0 or stand.adversarial:
+    # A long run may have been at its best for a short time only.
+    parts = curves.block_means(loss.values, min(max(_PARTS, len(loss) // _STEPS), 4 * _PARTS))
+    if len(loss) < 60 or len(parts) < _PARTS or not stand.baseline > 0 or stand.adversarial:
         return None
     several = int(history.facts.get("loss_terms") or 1) > 1 or history.facts.get("task") == "autoencoder"
     if several or float(loss.values.min()) < 0:
         return None  # terms may be weighted anew as the run goes; rewards have no floor
-    at = int(np.argmin(parts[:8]))
-    best, late = float(parts[at]), parts[8:]
+    middle = 2 * len(parts) // 3
+    at = int(np.argmin(parts[:middle]))
+    best, late = float(parts[at]), parts[middle:]
     error = stand.noise / math.sqrt(len(loss) / len(parts))
     up = float(np.median(late)) - best
-    if best > learned * stand.baseline or up < max(lost * stand.baseline, of_best * best, 6.0 * error):
+    above = best - loss_floor(history, stand.baseline)
+    if best > learned * stand.baseline or up < max(lost * stand.baseline, of_best * above, 6.0 * error):
         return None
-    if float(late.min()) < best + 0.5 * up or stand.recent.falls:
-        return None
+    if float(late.min()) < best + 0.5 * up or (stand.recent.falls and not stand.finished):
+        return None  # it may get there again
     begin = at * len(loss) // len(parts)
     if _leaps(loss.values[begin:], up):
         return None  # from one step to the next: other data or another task, not the steps
     since = int(loss.steps[(at + 1) * len(loss) // len(parts)])
     then, now = rate_at(history, since), last_rate(history)
-    if now > 1.5 * then and not stand.remaining_loss >= 1.0:
+    if now > 1.5 * then and now >= 0.9 * rate(history) and not stand.remaining_loss >= 1.0:
         return None  # a schedule that is just now at its height
     return Relapse(best, since, up / stand.baseline)
 
