@@ -39,6 +39,8 @@ _REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imba
 _CONSEQUENCES: Final = 3
 #: What is said of a part of the watch that failed.
 SWITCHED_OFF: Final = "switched off"
+#: What is said where there is, or may be, such a loop.
+BY_HAND: Final = "loops that are written by hand on TensorFlow or JAX are not watched"
 #: What is said of a run whose steps were seen, but not what they came from.
 NO_LOSS: Final = "no backward pass was seen: the training could not be judged"
 #: Steps under which curves are not judged.
@@ -203,8 +205,12 @@ def _unseen(history: History) -> list[str]:
     """What a reader must not take silence about for a good sign."""
     facts, lines = history.facts, []
     loss = history.series("loss")
+    if facts.get("by_hand"):
+        lines.append(BY_HAND)
     if not loss:
-        return [NO_LOSS if history.steps else "no training step was seen"]
+        return [NO_LOSS if history.steps else "no training step was seen", *lines]
+    if reason := facts.get("not_looked_into"):
+        lines.append(f"the steps could not be looked into ({reason})")
     if len(loss) < _SHORT:
         of = f" of {history.steps}" if history.steps > len(loss) else ""
         steps = "step" if len(loss) == 1 and not of else "steps"

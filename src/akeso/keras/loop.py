@@ -37,6 +37,9 @@ class Backend(Protocol):
     def trained(self, model: Any, outcome: Any) -> list[Any]:
         """The values of what is trained after the step."""
 
+    def keep(self, model: Any, outcome: Any) -> None:
+        """Let a model have what a step has made of it, even if nothing comes after that."""
+
     def counted(self, model: Any, outcome: Any, metric: Any) -> float:
         """Samples that have gone into a metric."""
 
@@ -66,6 +69,8 @@ class Loop:
         self._deaf = False  # nothing can be told
         self._stand: StandIn | None = None
         self._optimizer: Any = None
+        self.running = False
+        """Whether a step is under way."""
         self.left: int | None = None
         """Batches left in this epoch, where that is known."""
 
@@ -76,16 +81,21 @@ class Loop:
             return self.original(*given)
         if taps.looking and (self._part + 1) % self._gathered(model) == 0:
             return self._seen(model, given)
-        outcome = self.original(*given)
-        self._guard(self._over, model, outcome, self._steps(model))
+        outcome = self._step(given)
+        self._tell(self._over, model, outcome, self._steps(model))
         return outcome
+
+    def _step(self, given: Sequence[Any]) -> Any:
+        self.running = True
+        try:
+            return self.original(*given)
+        finally:
+            self.running = False
 
     def _guard(self, act: Any, *args: Any) -> Any:
         """Do something of our own; an error in it is said once and ends the looking, never the training."""
         try:
             return act(*args)
-        except Stop:
-            raise
         except NotLookedInto as reason:
             self._give_up(str(reason))
         except Exception as error:
@@ -97,6 +107,14 @@ class Loop:
                 self._give_up("an error of akeso's own")
                 self._taps.tell("failed", "looking into Keras" if looking else "hearing Keras", error)
         return None
+
+    def _tell(self, act: Any, model: Any, outcome: Any, *more: Any) -> None:
+        """Tell of a step; who listens may end the training there, with what the step has made of the model."""
+        try:
+            self._guard(act, model, outcome, *more)
+        except Stop:
+            self._backend.keep(model, outcome)
+            raise
 
     def _give_up(self, reason: str) -> None:
         self._blind = reason
@@ -133,8 +151,8 @@ class Loop:
         if not batches:
             if batches is None:
                 self._guard(self._give_up, "several devices share a step")
-            outcome = self.original(*given)  # which finds out for itself that there is nothing left
-            self._guard(self._over, model, outcome, self._steps(model))
+            outcome = self._step(given)  # which finds out for itself that there is nothing left
+            self._tell(self._over, model, outcome, self._steps(model))
             return outcome
         first = self._backend.again(iterator, batches[:1])
         looked: list[bool] = []
@@ -144,16 +162,16 @@ class Loop:
 
         if self._blind or model.optimizer is None or self._backend.ready(model, batches[0]):
             look()
-            outcome = self.original(*state, first)
+            outcome = self._step((*state, first))
         else:
             with self._backend.once_ready(model, look):
-                outcome = self.original(*state, first)
-        self._guard(self._after, model, outcome, any(looked))
+                outcome = self._step((*state, first))
+        self._tell(self._after, model, outcome, any(looked))
         if len(batches) > 1:
             rest = self._backend.again(iterator, batches[1:])
             state = [outcome[1]] if state else []
-            outcome = self.original(*state, rest)
-            self._guard(self._over, model, outcome, len(batches) - 1)
+            outcome = self._step((*state, rest))
+            self._tell(self._over, model, outcome, len(batches) - 1)
         if self.left is not None:
             self.left -= len(batches)
         return outcome

@@ -13,6 +13,9 @@ from typing import Any, Final
 from akeso.keras.capture import Captured
 from akeso.keras.look import Forward, Look, NotLookedInto, State
 
+#: What a step of Keras on JAX gives, by the names under which it is kept.
+_PARTS: Final = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+
 
 class OnJAX:
     """What is JAX's own about a loop of Keras."""
@@ -47,6 +50,10 @@ class OnJAX:
     def trained(self, model: Any, outcome: Any) -> list[Any]:
         """The values of what is trained after the step."""
         return list(outcome[1][0])
+
+    def keep(self, model: Any, outcome: Any) -> None:
+        """Put the outcome where Keras would next, and takes it from if its loop ends early."""
+        model._jax_state = dict(zip(_PARTS, outcome[1], strict=True))
 
     def counted(self, model: Any, outcome: Any, metric: Any) -> float:
         """Samples that have gone into a metric."""

@@ -83,6 +83,9 @@ class OnTensorFlow:
         """The values of what is trained after the step."""
         return [variable.value for variable in model.trainable_variables]
 
+    def keep(self, model: Any, outcome: Any) -> None:
+        """Variables are changed by the step itself."""
+
     def counted(self, model: Any, outcome: Any, metric: Any) -> float:
         """Samples that have gone into a metric."""
         return self.number(metric.count.value)

@@ -32,6 +32,7 @@ class Loops:
             self._backend = OnTensorFlow()
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
         self._figures: dict[str, float] | None = None
+        self._by_hand = False
 
     def install(self) -> None:
         """Listen, until the taps are taken out."""
@@ -42,6 +43,9 @@ class Loops:
         replace(module, "pythonify_logs", self._wrap_logs)
         replace(getattr(module, iterator), "__iter__", self._wrap_iterator)
         replace(import_module("keras.src.trainers.trainer").Trainer, "reset_metrics", self._wrap_reset)
+        optimizer = import_module("keras.src.optimizers.base_optimizer").BaseOptimizer
+        for name in ("apply", "stateless_apply"):
+            replace(optimizer, name, self._wrap_apply)
         self._taps.at_removal(self._remove)
 
     def _remove(self) -> None:
@@ -70,6 +74,17 @@ class Loops:
         made = model.train_function
         if self._taps.listening and made is not None and not isinstance(made, Loop):
             model.train_function = self._loops[model] = Loop(self._taps, self._backend, model)
+
+    def _wrap_apply(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            # In the loops of Keras this runs once, when the step is traced.
+            if not self._by_hand and not any(loop.running for loop in self._loops.values()):
+                self._by_hand = True
+                self._taps.tell("by_hand")
+            return original(*args, **kwargs)
+
+        return apply
 
     def _wrap_reset(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -100,7 +115,8 @@ class Loops:
         size = getattr(adapter, "batch_size", None)
         loop = self._loops.get(model)
         if loop is not None:
-            loop.left = batches
+            # Data that is to last for several epochs goes on after this one.
+            loop.left = batches if iterator.steps_per_epoch is None else None
         self._taps.tell("epoch", batches, samples, size)
 
     # evaluations -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from akeso.examination import NO_LOSS, SWITCHED_OFF
+from akeso.examination import BY_HAND, NO_LOSS, SWITCHED_OFF
 
 _EVIDENCE: Final = 5
 _MEASURES: Final = {
@@ -72,6 +72,8 @@ def tell(document: Mapping[str, Any]) -> Story:
 def _verdict(document: Mapping[str, Any], roots: Sequence[Finding], consequences: Sequence[Finding]) -> str:
     if document["status"] == "error":
         return f"akeso could not judge this run: {document.get('error', 'unknown reason')}"
+    if not document["steps"] and BY_HAND in document["not_checked"]:
+        return "no training was watched"
     if not document["steps"]:
         return "nothing was trained: no optimizer step was seen"
     if not roots and not consequences:
@@ -79,6 +81,8 @@ def _verdict(document: Mapping[str, Any], roots: Sequence[Finding], consequences
             return "nothing could be judged"
         if any(SWITCHED_OFF in line for line in document["not_checked"]):
             return "nothing found by what was left of the watch"
+        if BY_HAND in document["not_checked"]:
+            return "nothing found in what was watched"
         steps = "one step" if document["steps"] == 1 else f"{document['steps']} steps"
         return (
             "healthy"

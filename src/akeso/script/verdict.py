@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from akeso.examination import examine
+from akeso.examination import BY_HAND, examine
 from akeso.history import History
 from akeso.journal import is_run, read
 from akeso.report.document import run_document, to_json
@@ -58,8 +58,11 @@ def conclude(
         more["error"] = trouble
         more["status"] = "error"
     document = run_document(history, examination, overhead, **more)
-    if not history.steps and more.get("run"):
-        document["not_checked"].append(_ELSEWHERE)
+    if not history.steps and BY_HAND not in document["not_checked"]:
+        if any(name in sys.modules for name in ("tensorflow", "jax")):
+            document["not_checked"].append(BY_HAND)
+        elif more.get("run"):
+            document["not_checked"].append(_ELSEWHERE)
     code = _code(request, ending, document)
     if not request.quiet:
         _show(document)

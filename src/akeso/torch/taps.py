@@ -76,6 +76,9 @@ class Listener:
     def unlooked(self, reason: str) -> None:
         """The step under way cannot be looked into; for a ``reason``, none of those to come can be."""
 
+    def by_hand(self) -> None:
+        """An optimizer has stepped in a loop that is not watched."""
+
     def spent(self, seconds: float) -> None:
         """Watching has taken so long."""
 

@@ -79,6 +79,10 @@ class Told(Listener):
             self._record.fact("not_looked_into", reason)
             self.cadence.sampled(self.step, 0.0)  # so that not every step is asked for
 
+    def by_hand(self) -> None:
+        """There is more than is seen."""
+        self._record.fact("by_hand", True)
+
     def spent(self, seconds: float) -> None:
         """Watching has taken so long."""
         if self._sampling:
