@@ -55,3 +55,24 @@ def test_weights_of_an_activation_that_layers_and_output_share_stay() -> None:
     model, x = EverywhereTheSame(nn.PReLU()), torch.randn(6, 3)
     refused = operate(model, [Edit("substitute-activation", "output", {"to": "Sigmoid"})], (x,)).refused
     assert "several places share" in refused[0][1]
+
+
+class Pairs(nn.Module):
+    """The same encoder for both halves of a pair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
+
+    def forward(self, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encoder(one), self.encoder(other)
+
+
+def test_a_place_that_is_passed_twice_gets_one_norm() -> None:
+    torch.manual_seed(0)
+    model, pair = Pairs(), (torch.randn(6, 3), torch.randn(6, 3))
+    assert not operate(model, [BATCH], pair).refused
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+    assert [norm.num_features for norm in norms] == [6, 5]
+    assert list(model.encoder._modules) == ["0", "1", "2", "3", "4"]
+    assert [tuple(half.shape) for half in model(*pair)] == [(6, 4), (6, 4)]

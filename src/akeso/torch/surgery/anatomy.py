@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -80,6 +80,14 @@ class Site:
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     place: Any = None  # where it is called, as whoever looks tells places
+
+
+def once_each(sites: Iterable[Site]) -> list[Site]:
+    """The sites without those that are the same place again, in a part of the model that is called more than once."""
+    found: dict[tuple[str, int], Site] = {}
+    for site in sites:
+        found.setdefault((site.owner, site.index), site)
+    return list(found.values())
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from akeso.errors import BadInput, Refused
-from akeso.torch.surgery.anatomy import CONVOLUTIONS, Anatomy, Treated
+from akeso.torch.surgery.anatomy import CONVOLUTIONS, Anatomy, Treated, once_each
 from akeso.torch.surgery.rewiring import replace
 from akeso.torch.surgery.substitution import module_names
 
@@ -33,7 +33,8 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
     """Put a norm in front of every hidden activation; say what was done, and give the new parameters."""
     if kind not in KINDS:
         raise BadInput(f"kind must be one of {', '.join(KINDS)}, but got {kind!r}.")
-    sites = [site for site in anatomy.hidden() if not site.normalised and site.shape and len(site.shape) > 1]
+    bare = (site for site in anatomy.hidden() if not site.normalised)
+    sites = once_each(site for site in bare if len(site.shape) > 1)
     new: list[nn.Parameter] = []
     for site, name in zip(sites, module_names(model, sites, anatomy.sites, one_each=True), strict=True):
         layer = None if site.after is None else site.after.module

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from akeso.errors import Refused
 from akeso.remedies.edit import EVERYTHING
 from akeso.torch.surgery.activations import make
-from akeso.torch.surgery.anatomy import Anatomy, Site, Treated
+from akeso.torch.surgery.anatomy import Anatomy, Site, Treated, once_each
 from akeso.torch.surgery.attachment import attach_back
 from akeso.torch.surgery.bypass import bypass
 from akeso.torch.surgery.rewiring import materialise, replace
@@ -50,10 +50,12 @@ def module_names(
     """The qualified names of the modules at the sites; functions are given modules first.
 
     So is one that is called at other places of the model, too (``among`` are all of them): these keep it. With
-    ``one_each`` a module that is called at several of the sites is given one successor per site.
+    ``one_each`` a module that is called at several of the sites is given one successor per site. A place that is passed
+    more than once is one site.
     """
+    sites = once_each(sites)
     calls = Counter(site.module for site in sites if site.module)
-    everywhere = Counter(site.module for site in among if site.module)
+    everywhere = Counter(site.module for site in once_each(among) if site.module)
     own = [
         site
         for site in sites
