@@ -399,3 +399,33 @@ def test_a_training_that_was_ended_early_is_not_taken_for_short() -> None:
     assert ledger.planned == 400
     ledger.untreated = replace(_rated(0.3, Prescription(), 150), planned_steps=None)
     assert ledger.planned == 600
+
+
+def test_a_worse_start_is_no_merit_where_only_the_first_loss_says_what_there_is_to_learn() -> None:
+    def trained(first: float, last: float, accuracy: float, *cure: Edit) -> Attempt:
+        history = History(planned_steps=100)
+        for step in range(60):
+            history.add(step, "loss", "", first if step < 2 else last)
+        return Attempt(
+            Prescription(cure), 0, 60, 0.1, accuracy, "accuracy", True, history, (), curve=((60, accuracy),)
+        )
+
+    untreated = trained(0.5, 0.5, 0.5)
+    guarded = trained(0.5, 0.13, 0.80, Edit("guard-functions"))
+    redrawn = trained(2.5, 0.15, 0.76, Edit("reinitialise", "", {"scheme": "auto"}), Edit("guard-functions"))
+    assert promise(guarded, untreated) > promise(redrawn, untreated)
+
+
+def test_where_values_are_kept_from_breaking_and_that_helps_nothing_else_is_tried() -> None:
+    class Broken(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            ill = Diagnosis("non-finite", "error", 0.99, "", 5, {}, (), (), "")
+            return replace(made, diagnoses=() if prescription.of("guard-functions") else (ill,))
+
+    def learns(cure: Prescription, steps: int) -> float:
+        return 0.5 + 0.003 * steps if cure.of("guard-functions") else 0.5
+
+    outcome = akeso.treat(Broken(learns), budget=4.0)
+    assert [edit.remedy for edit in outcome.prescription] == ["guard-functions"]
+    assert not any(tried.attempt.prescription.of("reinitialise") for tried in outcome.attempts)

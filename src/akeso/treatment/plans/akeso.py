@@ -54,6 +54,8 @@ ENOUGH = 3
 SURE, PAST_TAKE_OFF = 0.9, 1.5
 #: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
 LITTLE = 0.1
+#: Remedies that leave everything as it is but for values that would break.
+_TO_THE_POINT = frozenset({"guard-functions"})
 _TOO_LITTLE = (
     "not every cure was tried: a cure takes one whole training, and a budget of {budget:g} leaves less than that; "
     "give more"
@@ -126,7 +128,7 @@ class AkesoPlan(Plan):
             tried.append(attempt)
             # Whether numbers are names or quantities, only both readings of them can tell.
             other = any(later.prescription.of("embed-inputs") for later in choices[position + 1 :])
-            certain = option.problem in CERTAIN and position < 2 and not other
+            certain = (option.problem in CERTAIN and position < 2 and not other) or _to_the_point(attempt)
             works = cured(attempt, untreated)
             since += bool(since) or works
             if (works and (certain or attempt.score >= GOOD)) or since > OTHERS_AFTER_A_CURE:
@@ -328,6 +330,11 @@ def _until_sick(ledger: Ledger) -> Attempt:
 def _at_odds(attempt: Attempt) -> bool:
     """Whether the learning rate is found to be wrong for what a cure has made of the model."""
     return any(found.problem in RATES for found in attempt.diagnoses)
+
+
+def _to_the_point(attempt: Attempt) -> bool:
+    """Whether a cure changes nothing but what breaks: where that helps, it was the cause."""
+    return all(edit.remedy in _TO_THE_POINT for edit in attempt.prescription)
 
 
 def _unchanged(attempt: Attempt) -> bool:

@@ -18,6 +18,8 @@ _DECADES = 4.0
 _LUCK = 0.03
 #: Share by which a loss may lie above that of a constant prediction before training has begun to tell.
 _START = 0.2
+#: Remedies under which losses are of another measure.
+_OTHER_MEASURE = ("substitute-loss", "scale-targets", "standardise-targets", "mean-reduction")
 
 
 def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
@@ -33,7 +35,7 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     if not bounded(attempt):
         alike = rival is None or same_loss(attempt, rival)
         score = _relative(attempt, rival) if alike else 0.0
-    believed = _believed(attempt)
+    believed = _believed(attempt, rival)
     if (
         attempt.chance is not None
         and bounded(attempt)
@@ -60,13 +62,13 @@ def same_loss(one: Attempt, other: Attempt) -> bool:
     return bool(one.history.facts.get("loss") == other.history.facts.get("loss"))
 
 
-def _believed(attempt: Attempt) -> float:
+def _believed(attempt: Attempt, rival: Attempt | None) -> float:
     """What training has learnt; nothing where its loss has no known yardstick and the metric shows nothing either."""
     if attempt.chance is not None and not len(attempt.history.series("baseline_loss")):
         sign = 1.0 if attempt.higher_is_better else -1.0
         if attempt.score <= sign * attempt.chance + _LUCK:
-            return min(0.0, learnt(attempt))
-    return learnt(attempt)
+            return min(0.0, learnt(attempt, rival))
+    return learnt(attempt, rival)
 
 
 def breaks(attempt: Attempt) -> bool:
@@ -100,8 +102,12 @@ def bounded(attempt: Attempt) -> bool:
     return attempt.metric_name.endswith(("accuracy", "f1", "r2"))
 
 
-def learnt(attempt: Attempt) -> float:
-    """Share of the loss of a constant prediction that training has removed, between -1 and 1."""
+def learnt(attempt: Attempt, rival: Attempt | None = None) -> float:
+    """Share of the loss of a constant prediction that training has removed, between -1 and 1.
+
+    Where that loss is not known, of the first loss: of the lower one of both where ``rival`` is another start of the
+    same training, for a start that is worse has more to remove.
+    """
     losses = attempt.history.series("loss").finite().values
     if not len(losses):
         return 0.0
@@ -109,7 +115,7 @@ def learnt(attempt: Attempt) -> float:
     reference = (
         float(np.median(baseline))
         if len(baseline)
-        else float(attempt.history.facts.get("initial_loss_reference") or losses[0])
+        else float(attempt.history.facts.get("initial_loss_reference") or _start(attempt, rival))
     )
     if reference <= 0 or not math.isfinite(reference):
         return 0.0
@@ -117,3 +123,13 @@ def learnt(attempt: Attempt) -> float:
     late = losses[-max(3, len(losses) // 4) :]
     now = float(np.mean(np.minimum(late, 2.0 * reference)))
     return float(np.clip(1.0 - now / reference, -1.0, 1.0))
+
+
+def _start(attempt: Attempt, rival: Attempt | None) -> float:
+    """The first loss; the lower of two where the other training has the same loss in the same measure."""
+    own = float(attempt.history.series("loss").finite().values[0])
+    others = rival.history.series("loss").finite().values if rival is not None else ()
+    if rival is None or not len(others) or any(attempt.prescription.of(name) for name in _OTHER_MEASURE):
+        return own
+    alike = attempt.history.facts.get("loss") == rival.history.facts.get("loss")
+    return min(own, float(others[0])) if alike and others[0] > 0 else own
