@@ -5,7 +5,7 @@ from __future__ import annotations
 from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
-from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ParametersNotTrained, ShapeBroadcast, WrongMode
+from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ShapeBroadcast, WrongMode
 from akeso.detectors.data import AbnormalData, ClassImbalance, UnlearnableLabels
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
@@ -15,6 +15,7 @@ from akeso.detectors.overshooting import LearningRateTooHigh
 from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
 from akeso.detectors.rates import LearningRateTooLow, OverRegularised
 from akeso.detectors.task import ImproperOutputActivation
+from akeso.detectors.untrained import ParametersNotTrained
 from akeso.detectors.validation import DataLeakage, Overfitting
 
 __all__ = ["DETECTORS", "Detector"]

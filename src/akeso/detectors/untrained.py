@@ -1,0 +1,214 @@
+"""Parameters that are meant to learn and do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from akeso.detectors import network
+from akeso.detectors._base import Detector
+from akeso.detectors.drawn import as_drawn, fresh
+from akeso.detectors.standing import standing
+from akeso.diagnosis import Severity, Symptom
+from akeso.history import Event, History
+
+
+@dataclass(frozen=True)
+class ParametersNotTrained(Detector):
+    """Parameters that are meant to learn do not change although others do."""
+
+    name: ClassVar[str] = "parameters-not-trained"
+    min_steps: int = 5
+    remaining: float = 0.4
+    gradient: float = 1e-6
+    looks: int = 4
+    dead: float = 0.9
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.steps < self.min_steps:
+            return
+        groups: dict[str, list[Event]] = {}
+        for event in history.events_of("detached"):
+            groups.setdefault(str(event.data.get("reason", "no-grad")), []).append(event)
+        suffers = stand.suffers(self.remaining)
+        for reason, events in groups.items():
+            names = [event.scope for event in events]
+            used = [name for name in names if reason != "unused" and _used(history, name)]
+            severity: Severity = "info"
+            if used and suffers:
+                severity = "error"
+            elif (
+                reason in ("unregistered", "made-anew")
+                or (reason == "not-in-optimizer" and as_drawn(history, used))
+                or any(
+                    fresh(history, name) and not (reason == "no-grad" and _at_the_end(history, name, names))
+                    for name in used
+                )
+            ):
+                severity = "warning"
+            shown = used or names
+            yield Symptom(
+                self.name,
+                severity,
+                {"no-grad": 0.93, "not-in-optimizer": 0.88, "unregistered": 0.95, "made-anew": 0.95}.get(
+                    reason, 0.6
+                )
+                if used
+                else 0.6,
+                min(event.step for event in events),
+                shown[0].rpartition(".")[0] or shown[0],
+                {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
+                _sentence("unused" if not used else reason, shown),
+                ("Make the layer once, in `__init__`, and keep it as an attribute of the model.",)
+                if reason == "made-anew"
+                else (),
+            )
+        if not groups:
+            found = [*self._still(history, suffers), *(() if suffers else self._cut_off(history))]
+            yield from found or self._frozen_as_drawn(history)
+
+    def _cut_off(self, history: History) -> Iterator[Symptom]:
+        """Weights as they were drawn whose gradient is exactly 0 in every look, while later layers learn.
+
+        Something on the way to the loss has no slope, as rounding and comparing have not. Units that are dead give no
+        gradient either; that, and what else stands in the way of a training that gets nowhere, others report.
+        """
+        looks = {
+            weight.name: history.series("grad_l2", weight.name).finite()
+            for weight in network.weights(history)
+        }
+        silent = [name for name, seen in looks.items() if len(seen) >= self.looks and not seen.values.any()]
+        learning = [name for name, seen in looks.items() if len(seen) >= self.looks and seen.values.all()]
+        if not silent or not learning or not network.up_to_date(history, "grad_l2", silent[0]):
+            return
+        dead = network.recent(history, 0.5)
+        sites = network.sites(history, "act_dead", "relu", "threshold")
+        if any(network.typical(history, "act_dead", site, dead) > self.dead for site in sites):
+            return
+        cut = [
+            name
+            for name in silent
+            if _used(history, name) and fresh(history, name) and not _at_the_end(history, name, silent)
+        ]
+        if not cut:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            0.85,
+            network.extent(history)[0],
+            cut[0].rpartition(".")[0],
+            {"parameters": cut[:8], "count": len(cut), "looks": len(looks[cut[0]])},
+            f"{cut[0]}"
+            + (f" and {len(cut) - 1} more get" if len(cut) > 1 else " gets")
+            + " a gradient of exactly 0 in every step that was looked at, while later layers learn: something between "
+            "them lets no gradient through.",
+            (
+                "Look for what has no slope on the way to the loss: `round`, `sign`, `argmax`, comparisons, integers.",
+                "Pass the gradient straight through: `x + (rounded - x).detach()`.",
+            ),
+        )
+
+    def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
+        """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""
+        frozen = [
+            one.name
+            for one in history.parameters
+            if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
+        ]
+        frozen = [name for name in frozen if _used(history, name)]
+        if len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
+            return
+        yield Symptom(
+            self.name,
+            "info",
+            0.7,
+            network.extent(history)[0],
+            frozen[0].rpartition(".")[0],
+            {"parameters": frozen[:8], "count": len(frozen)},
+            f"{frozen[0]} and {len(frozen) - 1} more are frozen and look as they were drawn: nothing seems to have "
+            "been loaded into them or trained before.",
+            ("Load the weights before freezing them, or set requires_grad to True again.",),
+        )
+
+    def _still(self, history: History, suffers: bool) -> Iterator[Symptom]:
+        """Parameters that have gradients but are never moved."""
+        start, end = network.extent(history)
+        window = network.Window(start, end)
+        moved = {
+            weight.name: network.updates_of(history, weight.name, window)
+            for weight in network.weights(history)
+        }
+        still = [name for name, values in moved.items() if len(values) >= 5 and not values.any()]
+        moving = [name for name, values in moved.items() if len(values) >= 5 and values.any()]
+        if not still or not suffers or (moving and len(still) * 10 < len(moved)):
+            return
+        if not all(network.relative_gradient(history, name, window=window) > self.gradient for name in still):
+            return  # no gradient to speak of: dead or vanished, which others report
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            start,
+            still[0].rpartition(".")[0],
+            {"parameters": still[:8], "count": len(still)},
+            f"{still[0]} gets gradients but is never changed ({len(still)} of {len(moved)} weight matrices).",
+        )
+
+
+def _used(history: History, name: str) -> bool:
+    """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
+    module = name.rpartition(".")[0]
+    return all(layer.visible for layer in history.layers if layer.name == module)
+
+
+def _at_the_end(history: History, name: str, silent: list[str]) -> bool:
+    """Whether a layer without gradients is the last one of a part of the model whose others have some.
+
+    What it gives may not be wanted: the classifier of a network whose hidden layer is taken, say.
+    """
+    module = name.rpartition(".")[0]
+    part = module.rpartition(".")[0]
+    order = next((layer.order for layer in history.layers if layer.name == module), math.inf)
+    others = [
+        layer.order
+        for layer in history.layers
+        if layer.visible
+        and (not part or layer.name.startswith(f"{part}."))
+        and any(one.trainable and one.name not in silent for one in layer.parameters)
+    ]
+    return bool(others) and max(others) < order
+
+
+#: By reason, of one parameter and of several.
+_REASONS = {
+    "no-grad": (
+        "should learn but never gets a gradient: it is cut off from the loss.",
+        "should learn but never get a gradient: they are cut off from the loss.",
+    ),
+    "not-in-optimizer": (
+        "gets gradients but is in no optimizer, so it never changes.",
+        "get gradients but are in no optimizer, so they never change.",
+    ),
+    "unregistered": (
+        "is used but is in no optimizer: its module is kept in a plain list or dict, where the model does not see it.",
+        "are used but are in no optimizer: their modules are kept in a plain list or dict, where the model does "
+        "not see them.",
+    ),
+    "made-anew": (
+        "is made anew in every pass: it holds other random numbers each time and never learns.",
+        "are made anew in every pass: they hold other random numbers each time and never learn.",
+    ),
+    "unused": (
+        "is not used in any pass that is trained on.",
+        "are not used in any pass that is trained on.",
+    ),
+}
+
+
+def _sentence(reason: str, names: list[str]) -> str:
+    one, several = _REASONS[reason]
+    return f"{names[0]} and {len(names) - 1} more {several}" if len(names) > 1 else f"{names[0]} {one}"
