@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -271,3 +272,30 @@ model = nn.Sequential(nn.Linear(10, 5), nn.ReLU(), nn.Linear(5, 2))
     held = {id(p) for group in done["optimizer"].param_groups for p in group["params"]}
     assert {id(p) for p in done["model"][0].parameters()} <= held
     assert type(done["model"][0]).__name__ == "NameEmbedding"
+
+
+@pytest.mark.parametrize(("axis", "scores"), [(0, True), (1, False)])
+def test_a_softmax_over_the_samples_is_taken_off_what_is_evaluated_too(tmp_path, axis, scores):
+    source = f"""{CIRCLE}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return F.softmax(self.out(x), dim={axis})
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+with torch.no_grad():
+    answers = model(x)
+"""
+    run = perform(tmp_path, source, edit("substitute-activation", "output", from_="Softmax", to="none"))
+    assert not run.refused
+    plain = run["model"].out(run["x"]).detach()
+    expected = plain if scores else torch.softmax(plain, 1)
+    assert torch.allclose(run["answers"], expected)

@@ -27,6 +27,12 @@ def test_cures_that_took_the_same_course_to_the_last_bit_are_one() -> None:
     assert same_course(_made(named, losses), _made(whatever, losses[:20]))
     assert not same_course(_made(named, losses), _made(whatever, [*losses[:29], 0.5]))
     assert not same_course(_made(named, losses[:5]), _made(whatever, losses[:5]))
+    # The same training, but what is held out is answered by other means.
+    answers = [
+        replace(_made(cure, losses), metric=value, metric_name="val_accuracy", higher_is_better=True)
+        for cure, value in ((named, 0.4), (whatever, 0.6))
+    ]
+    assert not same_course(*answers)
     # A schedule is taken off when it would have begun to act, which may be later.
     assert not same_course(_made([], losses), _made([Edit("hold-learning-rate")], losses))
 

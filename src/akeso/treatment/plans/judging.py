@@ -66,11 +66,14 @@ def incurable(attempt: Attempt) -> tuple[Diagnosis, ...]:
 def same_course(one: Attempt, other: Attempt) -> bool:
     """Whether two cures that show from the first step on took the very same course: they come to the same thing.
 
-    Others, such as a schedule that is taken off, may show later.
+    Others, such as a schedule that is taken off, may show later. Where what is held out is answered differently, the
+    models are not the same however alike they are trained.
     """
     apart = set(one.prescription) ^ set(other.prescription)
     told_apart = one.history is not other.history
     if not told_apart or not apart or any(edit.remedy not in _AT_ONCE for edit in apart):
+        return False
+    if one.metric_name == other.metric_name and one.steps == other.steps and one.metric != other.metric:
         return False
     first, second = (attempt.history.series("loss") for attempt in (one, other))
     length = min(len(first), len(second))

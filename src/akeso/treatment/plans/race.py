@@ -128,8 +128,10 @@ def learnt(attempt: Attempt, rival: Attempt | None = None) -> float:
 def _start(attempt: Attempt, rival: Attempt | None) -> float:
     """The first loss; the lower of two where the other training has the same loss in the same measure."""
     own = float(attempt.history.series("loss").finite().values[0])
-    others = rival.history.series("loss").finite().values if rival is not None else ()
-    if rival is None or not len(others) or any(attempt.prescription.of(name) for name in _OTHER_MEASURE):
+    if rival is None or any(attempt.prescription.of(name) for name in _OTHER_MEASURE):
+        return own
+    others = rival.history.series("loss").finite().values
+    if not len(others):
         return own
     alike = attempt.history.facts.get("loss") == rival.history.facts.get("loss")
     return min(own, float(others[0])) if alike and others[0] > 0 else own

@@ -23,7 +23,7 @@ from akeso.script.prescribed.loss_changes import (
 )
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.parts.models import by_the_loss
-from akeso.script.prescribed.parts.outputs import log_probabilities, scores_behind
+from akeso.script.prescribed.parts.outputs import log_probabilities, over_samples, scores_behind
 from akeso.script.prescribed.parts.targets import VALUE_LOSSES, Targets
 from akeso.script.prescribed.places import caller
 from akeso.script.prescribed.targets_of import known_targets
@@ -177,6 +177,8 @@ class Losses(Part):
         if edit.values.get("to") == "LogSoftmax" and found[0] == "Softmax":
             return call.with_(input=log_probabilities(call.prediction))
         if call.name in WITH_SCORES:
+            if over_samples(call.prediction):
+                self.ledger.facts["over_samples"] = True
             return call.with_(input=found[1])
         raise Refused(f"{call.name} needs the {found[0]} it is given")
 

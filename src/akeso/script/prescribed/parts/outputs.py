@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from akeso.script.prescribed.functions import ACTIVATIONS, PROBABILITIES, VIEWS
@@ -45,6 +45,16 @@ class Outputs(Part):
             setattr(result, _AXIS, kwargs.get("dim", args[1] if len(args) > 1 else None))
         return result
 
+    def on_output(self, model: nn.Module, output: Any, *, training: bool) -> Any:
+        """Scores for what the script evaluates, where the function that is taken off went over the samples.
+
+        Then its answers were not even in the order of the scores: nobody can want them.
+        """
+        if training or not self.ledger.facts.get("over_samples") or not isinstance(output, Tensor):
+            return output
+        found = scores_behind(output)
+        return found[1] if found is not None and over_samples(output) else output
+
     def _taken_off(self, activation: str) -> bool:
         """Whether the prescription takes this function off the output."""
         return any(by_the_loss(e) and e.values.get("from") == activation for e in self.ledger.prescription)
@@ -61,6 +71,12 @@ def scores_behind(prediction: Tensor) -> tuple[str, Tensor] | None:
     """The activation a prediction came from and what it was applied to, where that was seen."""
     found: tuple[str, Tensor] | None = getattr(prediction, _BEFORE, None)
     return found
+
+
+def over_samples(prediction: Tensor) -> bool:
+    """Whether a softmax was taken over the samples of a batch instead of the classes."""
+    axis = getattr(prediction, _AXIS, None)
+    return isinstance(axis, int) and prediction.dim() > 1 and axis % prediction.dim() == 0
 
 
 def log_probabilities(prediction: Tensor) -> Tensor:
