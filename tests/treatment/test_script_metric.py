@@ -98,3 +98,18 @@ def test_a_few_batches_say_little(name: str, batch: float, ahead: bool) -> None:
     low, high = _attempt(0.6, name, batch), _attempt(0.7, name, batch)
     assert better(high, low) is ahead
     assert margin(low) > 0
+
+
+@pytest.mark.parametrize(("gap", "judged_by"), [(0.3, "val_accuracy of its own"), (0.001, "val_accuracy")])
+def test_an_accuracy_of_another_kind_that_a_script_prints_comes_before_the_one_that_was_seen(
+    gap: float, judged_by: str
+) -> None:
+    """Balanced over classes, say: what is right of the rare ones hardly shows in the share of right answers."""
+    history = _read([0.4, 0.6])
+    for step in (10, 20, 30):
+        history.add(step, "val_accuracy", "", 0.97)
+    history.facts["printed_metrics"] = {
+        "val_accuracy": [[step, round(0.97 - gap, 3)] for step in (10, 20, 30)]
+    }
+    first = figures(history, (), None)[0]
+    assert first.last == (0.67 if "own" in judged_by else 0.97)

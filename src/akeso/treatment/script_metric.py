@@ -23,6 +23,8 @@ _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 _PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})
 #: Evaluations, and how closely they have to go with the loss of the same, that tell which way a figure is good.
 _ENOUGH, _PLAIN = 5, 0.8
+#: Evaluations that tell whether two accuracies are one, and how far apart they are then at most.
+_PAIRS, _ROUNDED = 3, 0.02
 #: Readings that make one point of a curve, where there are three times as many.
 _READINGS = 4
 
@@ -59,11 +61,14 @@ def figures(
     printed = dict(history.facts.get("printed_metrics") or {})
     # Who prints perplexity or F1 of held-out data, and no accuracy, wants that.
     own = not any(label.rpartition("_")[0] in _HELD_OUT and label.endswith("_accuracy") for label in printed)
+    seen = _curve(history.series("val_accuracy"))
     for label, values in printed.items():
         split, _, quantity = str(label).rpartition("_")
         curve = tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
         if split in _HELD_OUT:
             rank = 1 if own and quantity not in _PARTIAL else 3 if quantity in _HIGHER else 4
+            if quantity == "accuracy" and _apart(curve, seen):
+                rank = 1
             found.append(Figure(str(label), quantity in _HIGHER, curve, rank))
         elif not split and quantity in _HIGHER:
             found.append(Figure(str(label), True, curve, 6))
@@ -103,6 +108,16 @@ def _unnamed(history: History) -> dict[str, Curve]:
         str(label): tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
         for label, values in printed.items()
     }
+
+
+def _apart(printed: Curve, seen: Curve) -> bool:
+    """Whether an accuracy that a script prints is plainly not the share of right answers that was seen.
+
+    One that is balanced over classes, or of a model's moving average, is what its author goes by.
+    """
+    known = dict(seen)
+    gaps = [abs(value - known[step]) for step, value in printed if step in known]
+    return len(gaps) >= _PAIRS and float(np.median(gaps)) > _ROUNDED
 
 
 def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
