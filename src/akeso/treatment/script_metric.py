@@ -23,6 +23,9 @@ _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 _PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})
 #: Evaluations, and how closely they have to go with the loss of the same, that tell which way a figure is good.
 _ENOUGH, _PLAIN = 5, 0.8
+#: What an accuracy is called that a script prints and that is another than the one that was seen. Runs that have not
+#: evaluated often enough to tell have it under the same name.
+_AS_PRINTED, _ONLY_IF_AGREED = "printed_accuracy", 9
 #: Evaluations that tell whether two accuracies are one, and how far apart they are then at most.
 _PAIRS, _ROUNDED = 3, 0.02
 #: Readings that make one point of a curve, where there are three times as many.
@@ -67,9 +70,13 @@ def figures(
         curve = tuple((int(step), float(value)) for step, value in values if math.isfinite(value))
         if split in _HELD_OUT:
             rank = 1 if own and quantity not in _PARTIAL else 3 if quantity in _HIGHER else 4
-            if quantity == "accuracy" and _apart(curve, seen):
-                rank = 1
             found.append(Figure(str(label), quantity in _HIGHER, curve, rank))
+            if quantity == "accuracy":
+                found.append(
+                    Figure(
+                        f"{split}_{_AS_PRINTED}", True, curve, 1 if _apart(curve, seen) else _ONLY_IF_AGREED
+                    )
+                )
         elif not split and quantity in _HIGHER:
             found.append(Figure(str(label), True, curve, 6))
     for label, higher in (directions or {}).items():
@@ -130,12 +137,14 @@ def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
 def chosen(found: list[Figure], agreed: tuple[str, bool] | None) -> Figure | None:
     """The figure to judge by: the agreed one; where this run has none yet, the next that points the same way."""
     if agreed is None:
-        return found[0] if found else None
+        return found[0] if found else None  # what is only agreed upon never stands alone
     name, higher = agreed
     for figure in found:
         if figure.name == name:
             return figure
-    alike = [figure for figure in found if figure.higher_is_better == higher and figure.rank > 0]
+    alike = [
+        figure for figure in found if figure.higher_is_better == higher and 0 < figure.rank < _ONLY_IF_AGREED
+    ]
     return alike[0] if alike else None
 
 
