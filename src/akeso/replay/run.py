@@ -133,7 +133,7 @@ class Run:
         # Read once; let go of when the program has come to where the snapshot was taken.
         self._loaded = whole = snapshot.load(info) if info else None
         self.steps = info.step if info else 0
-        self._positions = Positions(whole["about"]["positions"] if whole else None)
+        self._positions = Positions(*_places(whole["about"]) if whole else ())
         self._pending = Boundary(**whole["about"]["boundary"]) if whole else None
         if whole is not None:
             # What the program does with them before it gets there must not reach what is restored.
@@ -274,7 +274,7 @@ class Run:
         whole = epochs > 1
         first = stop - epochs
         lengths = sum(loader.order.length(at) for at in range(first, min(epoch, stop)))
-        self._last_start = lengths + (batch if epoch < stop else 0)
+        self._last_start = lengths + (min(batch, loader.order.length(epoch)) if epoch < stop else 0)
         return BatchStream(self, name, loader, (epoch, batch), stop, whole)
 
     def epochs(self, count: int, name: str = "train") -> EpochStream:
@@ -333,7 +333,8 @@ class Run:
             self._looks += 1
             self._classify(self._whole.holes(frame, last != "no"))
         since = self.steps - self._steps_at_snapshot
-        if self._log.journal is not None and (since >= self._every or (last == "run" and since)):
+        due = since >= self._every or (last == "run" and since)
+        if self._log.journal is not None and due and self._positions.settled(at):
             if last == "run":
                 self._writer.wait()
             if not self._writer.busy:
@@ -347,11 +348,13 @@ class Run:
         self._recorder.flush()
         whole, holes = self._whole.capture(frame, last != "no")
         self._classify(holes)
+        whole["samples"] = self._samples
         whole["about"] = {
             "step": self.steps,
             "seed": self.seed,
             "boundary": at.plain(),
-            "positions": self._positions.plain(),
+            "positions": self._positions.plain(at.loop),
+            "plans": self._positions.plans(),
             "fingerprint": self._about["fingerprint"],
             "typing": self._whole.typing(whole["held"]),
         }
@@ -362,6 +365,9 @@ class Run:
     def _restore(self, frame: FrameType) -> None:
         assert self._loaded is not None
         lost = self._whole.restore(self._loaded, frame)
+        # What was handed out again on the way here had been handed out before the snapshot.
+        self._samples = list(self._loaded.get("samples", ()))
+        self._positions.restored()
         self._pending = self._loaded = None
         for name in lost:
             self._log.say(f"{name} was held in the snapshot and is not there any more")
@@ -370,11 +376,13 @@ class Run:
         start = perf_counter()
         self._epoch, self._batch = batch.epoch, batch.number
         self._samples += batch.indices
+        self._positions.entered("batch", loop)
         generators.seed_all(extend(self._step_keys[loop], batch.epoch, batch.number))
         self._spent += perf_counter() - start
 
     def _enter_epoch(self, loop: str, epoch: int) -> None:
         self._epoch = epoch
+        self._positions.entered("epoch", loop)
         self._positions.planned[loop] = epoch
         generators.seed_all(key(self.seed, "epoch", loop, epoch))
 
@@ -422,3 +430,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _places(about: dict[str, Any]) -> tuple[Any, Any]:
+    return about["positions"], about.get("plans")  # snapshots of earlier versions have no plans

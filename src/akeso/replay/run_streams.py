@@ -20,9 +20,13 @@ class BatchStream:
         self, run: Run, loop: str, loader: KeyedLoader, start: tuple[int, int], stop: int, whole: bool
     ) -> None:
         self._run, self._loop, self._loader = run, loop, loader
-        self._next, self._stop, self._whole = start, stop, whole
+        #: Epoch and batch that come next.
+        self.next = start
+        self._stop, self._whole = stop, whole
         self._source: Iterator[Batch] | None = None
-        self._over = False
+        self.over = False
+        #: When it was made, on the clock of the run's positions.
+        self.born = run._positions.clock
         self._known = (-1, 0)
 
     def __iter__(self) -> BatchStream:
@@ -30,12 +34,12 @@ class BatchStream:
 
     def __len__(self) -> int:
         """Return the number of batches still to come."""
-        epoch, batch = self._next
+        epoch, batch = self.next
         return max(0, sum(self._loader.order.length(at) for at in range(epoch, self._stop)) - batch)
 
     def __next__(self) -> Any:
-        epoch, number = self._next
-        if self._over or epoch >= self._stop:
+        epoch, number = self.next
+        if self.over or epoch >= self._stop:
             # A stream that was over before the snapshot was taken has nothing to give and is no boundary.
             raise StopIteration
         ended = False
@@ -43,14 +47,15 @@ class BatchStream:
             ended = epoch + 1 >= self._stop
             if not ended:
                 epoch, number = epoch + 1, 0
+        self._run._positions.asked(self._loop, self, self._stop)
         self._run._boundary(Boundary("batch", self._loop, epoch, number), sys._getframe(1), self._last(ended))
         if ended:
-            self._over = True
+            self.over = True
             raise StopIteration
         if self._source is None:
             self._source = self._loader.read(epoch, number, self._stop)
         batch = next(self._source)
-        self._next = (epoch, number + 1)
+        self.next = (epoch, number + 1)
         self._run._enter(self._loop, batch)
         return batch.data
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from akeso.errors import BadInput, Refused
-from akeso.replay import generators
+from akeso.replay import generators, state_switches
 from akeso.replay.state import pack
 from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_held import Held, Hole
@@ -110,6 +110,7 @@ class WholeState:
             "plain": dict(self.plain),
             "gradients": self._gradients(),
             "generators": generators.capture(),
+            "switches": state_switches.capture(),
             "held": held,
         }
         return whole, holes
@@ -138,6 +139,8 @@ class WholeState:
         self.plain._values.update(saved["plain"])
         self._put_gradients(saved["gradients"])
         generators.restore(saved["generators"])
+        if "switches" in saved:  # snapshots of earlier versions have none
+            state_switches.restore(saved["switches"])
         return self.held.restore(frame, known, saved["held"])
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
