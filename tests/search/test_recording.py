@@ -17,6 +17,9 @@ from akeso.search import load, record
 from akeso.search.cli import search
 from akeso.search.recorded import RecordedTrial, StudyRecorder
 from akeso.search.recording import RECORDED
+from akeso.search.rules import NoRule
+from akeso.search.simulation import in_order, simulate
+from akeso.search.tally import tally
 from tests.search.trials import objective as training
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
@@ -189,3 +192,39 @@ def test_an_objective_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch
 
     assert run(f"{tmp_path / 'objective.py'}:run").exit_code == 0
     assert "there is no file 'nofile.py'" in str(run("nofile.py:run").exception)
+
+
+def test_epochs_that_differ_between_recording_and_watch_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"recorded with 9 epochs, but trial 0 is watched with epochs=3; give both"
+    ):
+        record(new_study(), watched, tmp_path, epochs=9, trials=2)
+
+
+def test_a_trial_that_ends_itself_early_is_replayed_with_its_value(tmp_path: Path) -> None:
+    def patient(trial: optuna.Trial) -> float:
+        with akeso.search.watch(trial, epochs=6) as health:
+            for epoch in range(3 if trial.number == 1 else 6):
+                health.report(1 / (epoch + 1) - 0.5 * (trial.number == 1))
+            if trial.number == 2:
+                raise optuna.TrialPruned
+        return float(health.value)
+
+    record(new_study(), patient, tmp_path, epochs=6, trials=3)
+    study = load(tmp_path)
+    assert [trial.crashed for trial in study.trials] == ["", "", "pruned by its objective"]
+    ended = simulate(study, NoRule(), in_order([0, 1, 2])).ended
+    assert [bool(one.verdict) for one in ended] == [False, False, False]
+    assert ended[1].value == ended[1].would == pytest.approx(1 / 3 - 0.5)
+    assert tally(study, simulate(study, NoRule(), in_order([1]))).best_lost == 0
+
+
+def test_an_objective_may_lie_in_a_file_of_any_name(tmp_path: Path) -> None:
+    script = tmp_path / "train"
+    script.write_text(
+        "import akeso\n\ndef objective(trial):\n    with akeso.search.watch(trial, epochs=1) as health:\n"
+        "        health.report(0.5)\n    return health.value\n"
+    )
+    options = ["--trials", "1", "--epochs", "1", "--direction", "minimize"]
+    done = CliRunner().invoke(search, ["record", f"{script}:objective", str(tmp_path / "r"), *options])
+    assert "1 trials recorded" in done.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,12 @@ def _function(name: str) -> Any:
         raise BadInput(f"there is no file {path!r}; an objective is given as path/to/file.py:function")
     # As where Python runs the file: it may import what lies beside it.
     sys.path.insert(0, str(Path(path).resolve().parent))
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    loader = SourceFileLoader(Path(path).stem, path)  # whatever the file is called
+    spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     if not callable(getattr(module, function, None)):
         raise BadInput(f"{path} has no function {function!r}")
     return getattr(module, function)

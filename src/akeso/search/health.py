@@ -118,7 +118,7 @@ class Health:
         self._guarded = False
         self._entered = self._closed = False
         self._treated = False  # since the last report: what was found before says nothing any more
-        self._recording = TrialRecording.of(trial, self._study, self.profile)
+        self._recording = TrialRecording.of(trial, self._study, self.profile, self.epochs)
         if self._recording is not None:
             self.mode = "shadow"  # a recorded trial is trained to its end
         models, optimizers = models_of(model), optimizers_of(optimizer)
@@ -225,7 +225,7 @@ class Health:
         if self._repair is not None and self._repair.done:
             self._trial.set_user_attr(memory.USED, self._repair.used)
         if self._recording is not None:
-            self._recording.finish(crashed, overhead)
+            self._recording.finish("pruned by its objective" if stopped is not None else crashed, overhead)
 
     # ---- reports -----------------------------------------------------------------------------------------
 

@@ -50,7 +50,8 @@ class RecordedTrial:
     """One trial that was trained to its end without being stopped.
 
     ``values`` and ``seconds`` have one entry per report; seconds count from the start of the trial. A trial
-    that crashed has fewer. ``losses`` are the mean training losses between reports, where a watch saw them.
+    that crashed has fewer than planned, and so may one whose objective ends it early by a rule of its own.
+    ``losses`` are the mean training losses between reports, where a watch saw them.
     """
 
     number: int

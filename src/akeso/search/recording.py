@@ -35,11 +35,16 @@ class TrialRecording:
         self._steps = 0
 
     @classmethod
-    def of(cls, trial: Any, study: Any, profile: SearchProfile) -> TrialRecording | None:
+    def of(cls, trial: Any, study: Any, profile: SearchProfile, epochs: int) -> TrialRecording | None:
         """The recording of this trial, when its study is one that is recorded."""
         about = study.user_attrs.get(memory.RECORD) if study is not None else None
         if not isinstance(about, dict) or len(study.directions) > 1:
             return None
+        if int(about["epochs"]) != epochs:
+            raise BadInput(
+                f"the study is recorded with {about['epochs']} epochs, but trial {trial.number} is watched with "
+                f"{epochs=}; give both the number of reports that a whole trial makes"
+            )
         recorder = StudyRecorder(
             Path(about["folder"]),
             name=study.study_name,

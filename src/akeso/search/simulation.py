@@ -150,7 +150,8 @@ def simulate(
         value = math.nan if lost else sign * finite[-1]
         last = sign * finite[-1] if finite else math.nan
         whole = run.costs[np.isfinite(run.costs)]
-        would = sign * float(whole[-1]) if len(whole) and len(run.costs) == study.epochs else math.nan
+        reached = len(run.costs) == study.epochs or not trial.crashed
+        would = sign * float(whole[-1]) if len(whole) and reached else math.nan
         spent = now - run.begun
         ended.append(Ended(trial.number, now, spent, _epochs(trial, spent), verdict, value, would, last))
 
@@ -166,7 +167,9 @@ def simulate(
         if not verdict:
             seen.costs[trial.number].append(float(run.costs[epoch - 1]))
             verdict = rule.judge(trial, run.costs[:epoch], seen)
-            if not verdict and epoch < study.epochs:
+            # One that did not crash ended by itself where its reports end: it had a rule of its own for that.
+            whole = study.epochs if trial.crashed else len(run.costs)
+            if not verdict and epoch < min(whole, study.epochs):
                 advance(run, epoch)
                 continue
         end(run, now, verdict)

@@ -62,7 +62,7 @@ def finals_of(study: RecordedStudy) -> dict[int, float]:
 
 def _final(study: RecordedStudy, trial: RecordedTrial) -> float:
     finite = [value for value in trial.values if math.isfinite(value)]
-    if len(trial.values) < study.epochs or not finite:
+    if (trial.crashed and len(trial.values) < study.epochs) or not finite:
         return math.nan
     if study.value_of == "last":
         return finite[-1]
