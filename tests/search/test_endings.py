@@ -195,3 +195,22 @@ def test_an_objective_can_be_tried_out_whatever_it_returns() -> None:
     made = optuna.create_study(directions=["minimize", "maximize"])
     made.optimize(several, n_trials=1)
     assert several(made.best_trials[0]) == made.best_trials[0].values
+
+
+@pytest.mark.parametrize(("epochs", "said"), [(3, True), (9, True), (6, False)])
+def test_trials_that_report_otherwise_than_planned_are_mentioned_once(
+    epochs: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=epochs) as health:
+            for epoch in range(6):
+                health.report(1 / (epoch + 1))
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=7)
+    assert [
+        f"reported 6 times each, but their watch was told epochs={epochs}" in m for m in caplog.messages
+    ] == [True] * said

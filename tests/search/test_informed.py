@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -172,3 +173,16 @@ def test_any_sampler_can_be_wrapped(pruner: optuna.pruners.BasePruner) -> None:
 def test_something_else_than_a_sampler_is_an_error() -> None:
     with pytest.raises(BadInput, match="wraps a sampler of Optuna, but got str"):
         InformedSampler("tpe")  # type: ignore[arg-type]
+
+
+def test_a_sampler_inside_another_one_hears_of_stopped_trials_too() -> None:
+    inner = optuna.samplers.GPSampler(seed=0, n_startup_trials=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        made = optuna.create_study(sampler=optuna.samplers.PartialFixedSampler({"y": 0.5}, inner))
+    inform(made)
+    assert isinstance(made.sampler, InformedSampler)
+    inform(made)
+    assert isinstance(made.sampler.wrapped, optuna.samplers.PartialFixedSampler)
+    made.optimize(lambda trial: trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1), n_trials=5)
+    assert {trial.params["y"] for trial in made.trials} == {0.5}

@@ -94,12 +94,19 @@ class InformedSampler(BaseSampler):
 def inform(study: Any) -> None:
     """See to it that the sampler of a study in which a trial is stopped will hear of it."""
     sampler: Any = getattr(study, "sampler", None)
-    if type(sampler).__name__ not in _UNAWARE or len(study.directions) > 1:
+    if not _unaware(sampler) or len(study.directions) > 1:
         return
     study.sampler = InformedSampler(sampler)
     _log.info(
         "%s looks at completed trials only; from now on it is shown stopped ones too, with the end foreseen for them",
         type(sampler).__name__,
+    )
+
+
+def _unaware(sampler: Any) -> bool:
+    """Whether a sampler, or the one that it fixes some hyperparameters for, looks at completed trials alone."""
+    return type(sampler).__name__ in _UNAWARE or (
+        hasattr(sampler, "_base_sampler") and _unaware(sampler._base_sampler)
     )
 
 

@@ -37,6 +37,10 @@ _one_at_a_time = threading.Lock()
 _mentioned: set[tuple[str, int]] = set()
 #: Studies of which it was said that their trials are watched more than once.
 _watched_again: set[str] = set()
+#: Studies of which it was said that their trials report otherwise than planned.
+_otherwise: set[str] = set()
+#: So many trials of one length are no chance.
+_SEVERAL = 4
 #: By study, as long as somebody holds it: one pruner may serve several, and a study may have none of ours.
 _memories: WeakKeyDictionary[Any, dict[tuple[str, str], Memory]] = WeakKeyDictionary()
 _log = logging.getLogger("akeso.search")
@@ -156,6 +160,7 @@ class Memory:
         with self._one_at_a_time:
             known, judges = self._made.pop(epochs, (-1, []))
             if len(ended) >= known + max(1, known // 10):
+                _mention_length(study, ended, epochs)
                 known, judges = len(ended), self._judges(study, ended, epochs)
             while len(self._made) >= _LENGTHS:
                 self._made.pop(next(iter(self._made)))
@@ -249,4 +254,21 @@ def mention_again(study: Any, trial: Any) -> None:
         "several folds or repeats report the mean, inside of one watch",
         trial.number,
         study.study_name,
+    )
+
+
+def _mention_length(study: Any, ended: Sequence[Any], epochs: int) -> None:
+    """Say once per study that all its finished trials report another number of times than planned."""
+    told = [about(trial) for trial in ended]
+    told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
+    reports = {one.get("reports") for one in told}
+    if len(told) < _SEVERAL or len(reports) > 1 or reports == {epochs} or study.study_name in _otherwise:
+        return
+    _otherwise.add(study.study_name)
+    _log.warning(
+        "the finished trials of study %r reported %s times each, but their watch was told epochs=%d; curves are "
+        "compared only where epochs is the number of reports of a whole trial",
+        study.study_name,
+        *reports,
+        epochs,
     )
