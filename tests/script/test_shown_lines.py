@@ -10,6 +10,7 @@ import torch
 
 from akeso.remedies.edit import Prescription
 from akeso.script.clues import Clues
+from akeso.script.draft import Draft
 from akeso.script.rewrite import rewrite
 from tests.script.prescribed_help import edit, perform
 
@@ -219,3 +220,21 @@ def test_a_trainer_that_holds_a_model_is_not_taken_for_one(tmp_path):
     change = rewrite(tmp_path / "train.py", cure, Clues(places, [], {}))
     assert not change.diff
     assert "ModuleList" in change.words[0]
+
+
+@pytest.mark.parametrize(
+    ("imports", "added"),
+    [
+        ("from torch import nn", True),
+        ("import torch.nn as nn", True),
+        ("import torch.nn\nfrom torch import nn", False),
+        ("import torch\nfrom torch import nn", False),
+    ],
+)
+def test_a_file_that_does_not_import_torch_does_once_a_change_needs_it(imports, added):
+    source = f'"""A model."""\nfrom __future__ import annotations\n{imports}\n\ngain = nn.Linear(2, 2)\n'
+    draft = Draft("model.py", source)
+    assert "import torch\n" not in draft.diff()
+    draft.add_after(draft.tree.body[-1], f"start = {draft.alias('torch')}.tensor(0.5)")
+    assert ("+import torch\n" in draft.diff()) == added
+    exec(compile(draft.revised(), "model.py", "exec"), {})

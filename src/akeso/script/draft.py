@@ -195,7 +195,32 @@ class Draft:
         for first, last, value in edits:
             if not any(_inside((first, last), span) for span in spans):
                 text = text[:first] + value + text[last:]
-        return text.decode()
+        return self._with_imports(text.decode())
+
+    def _with_imports(self, text: str) -> str:
+        """The text with torch imported, where only what was changed calls it by that name."""
+        if self._knows("torch"):
+            return text
+        try:
+            uses = _uses(ast.parse(text), "torch")
+        except SyntaxError:
+            return text
+        first = next((one for one in self.tree.body if _is_import(one)), None)
+        if not uses or first is None:
+            return text
+        lines = text.splitlines(keepends=True)
+        lines.insert(first.lineno - 1, "import torch\n")
+        return "".join(lines)
+
+    def _knows(self, name: str) -> bool:
+        """Whether the script has a use for a name already, or imports it."""
+        imported = (
+            item.asname or item.name.partition(".")[0]
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for item in node.names
+        )
+        return name in imported or _uses(self.tree, name)
 
     def diff(self) -> str:
         """The change as a unified diff."""
@@ -212,6 +237,17 @@ class Draft:
             self._starts[node.lineno - 1] + node.col_offset,
             self._starts[node.end_lineno - 1] + node.end_col_offset,
         )
+
+
+def _uses(tree: ast.AST, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    """Whether a statement imports something, and not from the future, which has to come first."""
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module != "__future__"
+    return isinstance(statement, ast.Import)
 
 
 def _inside(part: tuple[int, int], span: tuple[int, int]) -> bool:
