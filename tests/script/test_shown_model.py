@@ -139,16 +139,23 @@ def test_an_activation_at_the_output_gets_no_norm(tmp_path, monkeypatch):
     fits(tmp_path, SEQUENTIAL.replace("nn.Linear(6, 3))", "nn.Linear(6, 3), nn.Tanh())"), NORMS)
 
 
-def test_what_has_no_place_is_said_under_the_name_of_its_weights(tmp_path, monkeypatch):
+def test_steps_of_a_sequence_are_normalised_one_by_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flat = own_class(
+    steps = own_class(
         "self.fc = nn.Linear(2, 6)\nself.out = nn.Linear(12, 3)",
         "return self.out(torch.relu(self.fc(x.view(-1, 2, 2))).flatten(1))",
     )
-    change, tried, _ = shown(tmp_path, HEAD + flat + TRAIN, NORMS)
-    assert any(
-        "fc_norm = torch.nn.BatchNorm1d(6), over all dimensions but the last" in word for word in change.words
+    assert "self.fc_norm = nn.LayerNorm(6)" in added(fits(tmp_path, steps, NORMS))
+
+
+def test_what_has_no_place_is_said_under_the_name_of_its_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chosen = own_class(
+        "self.fc, self.act = nn.Linear(4, 6), dict(relu=torch.relu)['relu']\nself.out = nn.Linear(6, 3)",
+        "return self.out(self.act(self.fc(x)))",
     )
+    change, tried, _ = shown(tmp_path, HEAD + chosen + TRAIN, NORMS)
+    assert any("fc_norm = torch.nn.BatchNorm1d(6)" in word for word in change.words)
     assert {renamed(name, change.names) for name in tried} >= {"fc_norm.weight", "fc_norm.bias", "fc.weight"}
 
 

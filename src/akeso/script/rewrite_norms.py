@@ -53,8 +53,6 @@ def insert_normalisation(draft: Draft, edit: Edit, clues: Clues, _: Prescription
 
 def _written(draft: Draft, norms: Sequence[Norm]) -> bool:
     """Write the norms of one line into the draft, where that is possible."""
-    if any(norm["flattens"] for norm in norms):
-        return False
     how = {"in place": _in_place, "before": _in_class, "behind": _in_class, "of outputs": _of_outputs}
     return how[norms[0]["how"]](draft, norms)
 
@@ -63,7 +61,6 @@ def _said(draft: Draft, norm: Norm) -> str:
     """One norm in words, under the name that its weights are saved by."""
     width = [*norm["groups"], norm["width"]]
     made = f"torch.nn.{norm['norm']}({', '.join(map(str, width))})"
-    made += ", over all dimensions but the last" if norm["flattens"] else ""
     if norm["how"] == "in place":
         place = norm["name"].rpartition(".")[0]
         return f"make {place} an nn.Sequential of {made} and the activation that it is"

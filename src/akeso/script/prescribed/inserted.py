@@ -9,7 +9,6 @@ from torch import nn
 
 from akeso.script.prescribed.places import Place, caller
 from akeso.torch.surgery.anatomy import NORMS, Anatomy, Site, Treated, Use, examine_model
-from akeso.torch.surgery.normalisation import LastBatchNorm
 from akeso.torch.surgery.rewiring import PREFIX
 
 
@@ -108,13 +107,12 @@ def _described(norm: nn.Module, layer: nn.Module | None) -> dict[str, Any]:
     """The class of a norm, what it is given before its width, its width, and what the layer calls the same width."""
     width = _width(norm)
     named = [name for name in ("out_features", "out_channels") if getattr(layer, name, None) == width]
-    kind = next((kind for kind in (nn.GroupNorm, nn.BatchNorm1d) if isinstance(norm, kind)), type(norm))
+    kind = nn.GroupNorm if isinstance(norm, nn.GroupNorm) else type(norm)
     return {
         "norm": kind.__name__,
         "groups": [norm.num_groups] if isinstance(norm, nn.GroupNorm) else [],
         "width": width,
         "width_name": named[0] if named else "",
-        "flattens": isinstance(norm, LastBatchNorm),
     }
 
 

@@ -14,14 +14,6 @@ from akeso.torch.surgery.substitution import module_names
 KINDS = ("batch", "layer", "group")
 
 
-class LastBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of the last dimension, over all dimensions before it."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise every feature over all other positions."""
-        return super().forward(input.reshape(-1, input.shape[-1])).reshape(input.shape)
-
-
 class ChannelLayerNorm(nn.GroupNorm):
     """Layer normalisation over channels and positions of one sample."""
 
@@ -60,13 +52,20 @@ def insert_normalisation(model: nn.Module, anatomy: Anatomy, kind: str) -> tuple
 
 
 def _norm_for(kind: str, shape: tuple[int, ...], layer: nn.Module | None) -> nn.Module:
-    """The norm that fits a tensor of this shape behind a layer."""
+    """The norm that fits a tensor of this shape behind a layer.
+
+    Features of the steps of a sequence, or of the points of a set, are normalised one by one, as is usual there:
+    batches share no statistics over places.
+    """
     channels_first = len(shape) > 3 or (len(shape) == 3 and isinstance(layer, CONVOLUTIONS))
     features = shape[1] if channels_first else shape[-1]
-    if kind == "batch":
-        if not channels_first:
-            return nn.BatchNorm1d(features) if len(shape) == 2 else LastBatchNorm(features)
-        classes: dict[int, Any] = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+    if kind == "batch" and (channels_first or len(shape) == 2):
+        classes: dict[int, Any] = {
+            2: nn.BatchNorm1d,
+            3: nn.BatchNorm1d,
+            4: nn.BatchNorm2d,
+            5: nn.BatchNorm3d,
+        }
         built: nn.Module = classes[len(shape)](features)
         return built
     if not channels_first:
