@@ -178,6 +178,11 @@ model = nn.Sequential(*layers, nn.Linear(8, 3))
     "layers gone through": MODELS["layers gone through"].replace(
         "[nn.Linear(8, 7), nn.Linear(7, 6)]", "nn.Linear(8, 8) for _ in range(3)"
     ).replace("nn.Linear(6, 3)", "nn.Linear(8, 3)"),
+    "the first of another width": own_class(
+        "self.layers = nn.ModuleList([nn.Linear(4, 8), *(nn.Linear(8, 8) for _ in range(3))])\n"
+        "self.out = nn.Linear(8, 3)",
+        "for layer in self.layers:\n    x = torch.relu(layer(x))\nreturn self.out(x)",
+    ),
     "called as functions": own_class(
         "self.a, self.b, self.c = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 8)\n"
         "self.d, self.e = nn.Linear(8, 8), nn.Linear(8, 3)",

@@ -161,20 +161,32 @@ def _around_call(draft: Draft, init: ast.FunctionDef, call: ast.Call, shortcuts:
 def _in_loop(
     draft: Draft, init: ast.FunctionDef, call: ast.Call, owners: Sequence[Sequence[Shortcut]]
 ) -> bool:
-    """``for layer in self.layers``: factors of the same number, gone through beside the layers."""
+    """``for layer in self.layers``: factors of the same number, gone through beside the layers.
+
+    The first layers of a list may have none, because they are of another width.
+    """
     loop, given = loop_around(draft, call), _given(draft, call, owners[0][0])
     held = gone_through(draft, loop) if loop is not None else ""
     made = assignment(init, held)
-    numbered = [f"{held}.{number}" for number in range(len(owners[0]))]
-    alike = all([layer_of(one) for one in own] == numbered for own in owners)
-    if loop is None or given is None or made is None or not alike:
+    start = layer_of(owners[0][0]).removeprefix(f"{held}.")
+    if loop is None or given is None or made is None or not start.isdigit():
+        return False
+    without = int(start)
+    numbered = [f"{held}.{without + number}" for number in range(len(owners[0]))]
+    if any([layer_of(one) for one in own] != numbered for own in owners):
         return False
     attribute, layer = free_name(draft, init, f"{held}_gains"), draft.text(loop.target)
-    me, torch = own_name(draft, call), draft.alias("torch")
-    each = f"{torch}.tensor({owners[0][0]['gain']:.6g}) for {layer} in {draft.text(loop.iter)}"
+    me, torch, through = own_name(draft, call), draft.alias("torch"), draft.text(loop.iter)
+    through += f"[{without}:]" if without else ""
+    each = f"{torch}.tensor({owners[0][0]['gain']:.6g}) for {layer} in {through}"
     draft.add_after(made, f"{me}.{attribute} = {draft.alias('torch.nn')}.ParameterList({each})")
-    beside(draft, loop, f"{layer}_gain", f"{me}.{attribute}")
-    _added(draft, call, f"{given} + {layer}_gain * ")
+    if without:
+        none = f"{layer}_gain is None"
+        beside(draft, loop, f"{layer}_gain", f"[{'None, ' * without}*{me}.{attribute}]")
+        _added(draft, call, f"(0 if {none} else {given}) + (1 if {none} else {layer}_gain) * ")
+    else:
+        beside(draft, loop, f"{layer}_gain", f"{me}.{attribute}")
+        _added(draft, call, f"{given} + {layer}_gain * ")
     for own in owners:
         for number, one in enumerate(own):
             draft.names[one["name"]] = f"{one['owner']}.{attribute}.{number}".lstrip(".")
