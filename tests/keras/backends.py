@@ -1,4 +1,4 @@
-"""Tests of Keras on one backend after the other: one process runs all trainings, the tests look at what came of them."""
+"""Tests of Keras on one backend after the other: one process runs all trainings, the tests look at what came of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.script.commands import akeso, python, write
 
 ROOT = Path(__file__).parents[2]
 Results = dict[str, dict[str, Any]]
-SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT / "src")}
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -30,11 +30,12 @@ class BackendTests:
     backend = ""
 
     @pytest.fixture(scope="class")
-    def found(self, tmp_path_factory: pytest.TempPathFactory) -> Results:
+    @classmethod
+    def found(cls, tmp_path_factory: pytest.TempPathFactory) -> Results:
         """What came of all trainings."""
-        folder = tmp_path_factory.mktemp(self.backend)
+        folder = tmp_path_factory.mktemp(cls.backend)
         script = str(Path(__file__).with_name("trainings.py"))
-        done = python(folder, script, "found.json", KERAS_BACKEND=self.backend, **SETTINGS)
+        done = python(folder, script, "found.json", KERAS_BACKEND=cls.backend, **SETTINGS)
         assert done.returncode == 0, done.stderr.decode()[-4000:]
         found: Results = json.loads((folder / "found.json").read_text())
         return found
@@ -79,14 +80,14 @@ class BackendTests:
         ]
         assert one["layers"][0][2:] == [[8, 1, 3, 3]]
         assert one["layers"][3][2:] == [[2, 8], [2]]
-        assert one["steps"] == 8 * 8
+        assert one["steps"] == 6 * 8
         assert one["rate"] == pytest.approx([0.01])
-        assert one["epochs"] == 8 * [{"batches": 8, "samples": 256, "batch_size": 32}]
+        assert one["epochs"] == 6 * [{"batches": 8, "samples": 256, "batch_size": 32}]
         log = one["log"]
         assert one["val_loss"] == pytest.approx(log["val_loss"], rel=1e-5)
         assert one["val_accuracy"] == pytest.approx(log["val_accuracy"], abs=1e-6)
         # The mean of the steps of an epoch is what Keras gives for it: batches are of one size here.
-        means = [sum(one["loss"][at : at + 8]) / 8 for at in range(0, 64, 8)]
+        means = [sum(one["loss"][at : at + 8]) / 8 for at in range(0, 48, 8)]
         assert means == pytest.approx(log["loss"], rel=1e-3)
 
     @pytest.mark.parametrize(
@@ -98,11 +99,13 @@ class BackendTests:
             ("a pipeline in half precision", None),
         ],
     )
-    def test_the_same_bits_and_nothing_left_behind(self, found: Results, name: str, steps: int | None) -> None:
+    def test_the_same_bits_and_nothing_left_behind(
+        self, found: Results, name: str, steps: int | None
+    ) -> None:
         one = found[name]
         assert one["watched"] == one["plain"]
         assert one["restored"]
-        assert one["looks"] > 2
+        assert one["looks"] >= 2
         assert not one["off"]
         assert steps is None or one["steps"] == steps
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -17,6 +18,9 @@ from akeso.keras.mirrors import MIRRORS, as_tensor
 from akeso.keras.replay import told
 from akeso.torch.keras.taps import StandIn
 from akeso.torch.taps import Taps
+
+#: How far apart the same loss may be, computed twice.
+_ALIKE: Final = 0.01
 
 
 class Backend(Protocol):
@@ -67,6 +71,8 @@ class Loop:
         self._rate = 0.0
         self._blind = ""  # why no step can be looked into
         self._deaf = False  # nothing can be told
+        self._trusted = not self._own_step(model)  # whether a look sees what the step does
+        self._trial: float | None = None
         self._stand: StandIn | None = None
         self._optimizer: Any = None
         self.running = False
@@ -77,7 +83,7 @@ class Loop:
     def __call__(self, *given: Any) -> Any:
         """Take one step, or as many as Keras takes at once."""
         taps, model = self._taps, self._model()
-        if self._deaf or model is None or not taps.listening:
+        if self._deaf or model is None or not taps.concerns(MIRRORS.known(model)):
             return self.original(*given)
         if taps.looking and (self._part + 1) % self._gathered(model) == 0:
             return self._seen(model, given)
@@ -184,6 +190,12 @@ class Loop:
         began = time.perf_counter()
         state = backend.state(model, given)
         look = backend.look(model, state, batch)
+        loss = as_tensor(look.loss)
+        assert loss is not None
+        if not self._trusted:
+            self._trial = float(loss)
+            taps.tell("spent", time.perf_counter() - began)
+            return False
         MIRRORS.of(model)
         frozen = [variable for variable in model.non_trainable_variables if variable.trainable is False]
         if MIRRORS.unfilled(_weights(frozen, model)):
@@ -199,8 +211,6 @@ class Loop:
             if tensor is not None:
                 parameter = MIRRORS.parameter(variable)
                 parameter.grad = stand.gradients[id(parameter)] = tensor.to(parameter.dtype)
-        loss = as_tensor(look.loss)
-        assert loss is not None
         taps.tell("looked", events, time.perf_counter() - began - look.once, look.once)
         taps.tell("before_backward", loss.float().reshape(()))
         taps.tell("before_step", stand, False)
@@ -210,7 +220,9 @@ class Loop:
         """The step that was looked into is done."""
         if not looked:
             self._taps.tell("unlooked", self._blind)
-            self._over(model, outcome, 1)
+            loss = self._over(model, outcome, 1)
+            if self._trial is not None:
+                self._judge(self._trial, loss)
             return
         began = time.perf_counter()
         self._logged(model, outcome, 1)
@@ -222,10 +234,17 @@ class Loop:
         stand.gradients = {}
         MIRRORS.release(model.trainable_variables)
 
+    def _judge(self, trial: float, logged: Any) -> None:
+        """Whether a step that somebody wrote himself has the loss that a look found for it."""
+        found = math.nan if logged is None else float(logged)
+        self._trusted, self._trial = math.isclose(trial, found, rel_tol=_ALIKE), None
+        if not self._trusted:
+            self._give_up("its own train_step computes something else than compute_loss")
+
     # any other ---------------------------------------------------------------------------------------
 
-    def _over(self, model: Any, outcome: Any, steps: int) -> None:
-        """Steps that were not looked into are done."""
+    def _over(self, model: Any, outcome: Any, steps: int) -> Any:
+        """Steps that were not looked into are done; gives their loss."""
         taps = self._taps
         loss = self._logged(model, outcome, steps)
         for number in range(steps):
@@ -240,6 +259,7 @@ class Loop:
                 self._show(model, outcome)
                 taps.stepping(stand, closure=False)
             taps.tell("after_step", stand, False)
+        return loss
 
     def _show(self, model: Any, outcome: Any) -> None:
         """Weights that were never looked at are shown as they are, before they are listed."""

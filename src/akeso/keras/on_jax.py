@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,6 +16,9 @@ from akeso.keras.look import Forward, Look, NotLookedInto, State
 
 #: What a step of Keras on JAX gives, by the names under which it is kept.
 _PARTS: Final = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+#: Work, in operations on numbers, that takes milliseconds however it is compiled; and how to compile for that.
+_LITTLE: Final = 1e7
+_QUICKLY: Final = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class OnJAX:
@@ -94,7 +98,17 @@ class _Compiled:
         self._shapes = self._described(batch)
         # Weakly: the model is the key under which this is kept.
         self._model = weakref.ref(model)
-        self._function = jax.jit(self._run).lower(*self._given(state, batch)).compile()
+        self._function = self._compiled(jax.jit(self._run).lower(*self._given(state, batch)))
+
+    def _compiled(self, lowered: Any) -> Any:
+        """A function for a few dozen calls: where each is little work, compiling it well costs more than they."""
+        work = (lowered.cost_analysis() or {}).get("flops", math.inf)
+        if self._jax.default_backend() == "cpu" and work < _LITTLE:
+            try:
+                return lowered.compile(compiler_options=_QUICKLY)
+            except Exception:  # options come and go
+                pass
+        return lowered.compile()
 
     def _given(self, state: State, batch: Any) -> tuple[Any, ...]:
         return (list(state.trainable), list(state.others), list(state.optimizer), list(state.metrics), batch)

@@ -52,6 +52,12 @@ class OnTensorFlow:
         """An iterator of the same kind that gives these batches: nothing is traced anew for it."""
         if not isinstance(iterator, self._tf.data.Iterator):
             return iter(batches)
+        try:
+            return self._again(iterator, batches)
+        except Exception:  # a version of TensorFlow that keeps its iterators differently: Keras takes any
+            return iter(batches)
+
+    def _again(self, iterator: Any, batches: Sequence[Any]) -> Any:
         data = None
         for batch in batches:
             one = self._tf.data.Dataset.from_tensors(batch)
@@ -112,9 +118,10 @@ class OnTensorFlow:
         def initialize(*args: Any, **kwargs: Any) -> Any:
             nonlocal done
             result = original(*args, **kwargs)
-            if not done and self._tf.executing_eagerly() and self.ready(model, None):
+            if not done and self.ready(model, None):
                 done = True
-                act()
+                with self._context.eager_mode():  # out of whatever else is being traced
+                    act()
             return result
 
         setattr(owner, name, initialize)

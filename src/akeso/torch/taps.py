@@ -67,6 +67,10 @@ class Listener:
     def compared(self, loss: Any, target: Any, prediction: Any, value: Any, weighted: bool) -> None:
         """A loss of Keras has compared a prediction with a target."""
 
+    def concerned(self, model: torch.nn.Module) -> bool:
+        """Whether this model is listened to."""
+        return True
+
     def computed(self, loss: SupportsFloat) -> None:
         """A step that torch does not run had this loss; the number may be read later."""
 
@@ -173,6 +177,10 @@ class Taps:
             if not listener.calm:
                 self.tell("before_step", optimizer, closure)
                 return
+
+    def concerns(self, model: torch.nn.Module) -> bool:
+        """Whether anybody wants to hear of a model."""
+        return any(listener.concerned(model) for listener in self._listeners)
 
     @property
     def listening(self) -> bool:

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from typing import Any, SupportsFloat
 
 import torch
+from torch import nn
 
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluating import Evaluations
 from akeso.torch.events import Called, Compared, Entered, Figures, Left, Seen
 from akeso.torch.loose import LooseEnds
+from akeso.torch.naming import Names
 from akeso.torch.pace import Pace
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
@@ -32,6 +34,8 @@ class Told(Listener):
 
     cadence: Cadence
     step: int
+    _adopt: bool
+    _names: Names
     _record: Record
     _passes: Passes
     _evaluations: Evaluations
@@ -45,6 +49,10 @@ class Told(Listener):
     def looking(self) -> bool:  # type: ignore[override]
         """Whether the step under way is sampled."""
         return self._sampling
+
+    def concerned(self, model: nn.Module) -> bool:
+        """Whether a model is one of those that are watched."""
+        return self._adopt or self._names.module(model) is not None or self._names.awaited(model)
 
     def computed(self, loss: SupportsFloat) -> None:
         """The loss of a step, or of a part of it."""
