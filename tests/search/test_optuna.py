@@ -332,6 +332,19 @@ def test_a_study_resumed_with_another_profile_goes_on_and_says_so(caplog: pytest
     assert [t.user_attrs[memory.TRIAL]["profile"] for t in made.trials] == ["akeso", "bttackler", "bttackler"]
 
 
+def test_a_changed_profile_of_the_same_name_is_told_by_its_fields_and_workers_that_differ_only_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = study()
+    strict = akeso.search.search_profile("akeso", false_stops=0.01, confidence=0.9)
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        for _ in range(3):  # as two workers take turns
+            made.optimize(reporting([0.5, 0.4], epochs=2), n_trials=1)
+            made.optimize(reporting([0.5, 0.4], epochs=2, profile=strict), n_trials=1)
+    assert len(caplog.messages) == 2
+    assert "goes on under 'akeso' with confidence=0.9, false_stops=0.01;" in caplog.messages[0]
+
+
 def test_several_objectives() -> None:
     made = optuna.create_study(
         directions=["minimize", "maximize"], sampler=optuna.samplers.RandomSampler(seed=0)

@@ -228,3 +228,22 @@ def test_an_objective_may_lie_in_a_file_of_any_name(tmp_path: Path) -> None:
     options = ["--trials", "1", "--epochs", "1", "--direction", "minimize"]
     done = CliRunner().invoke(search, ["record", f"{script}:objective", str(tmp_path / "r"), *options])
     assert "1 trials recorded" in done.output
+
+
+def test_nobody_else_records_what_a_process_records(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    study = new_study(study_name="one", storage=storage)
+    other = optuna.load_study(
+        study_name="one", storage=storage
+    )  # another worker, or whoever goes on after a kill
+
+    def both(trial: optuna.Trial) -> float:
+        if trial.number == 0:
+            other.optimize(watched, n_trials=1)
+        return watched(trial)
+
+    record(study, both, tmp_path / "recorded", epochs=3, trials=2)
+    assert [RECORDED in trial.user_attrs for trial in study.trials] == [True, False, True]
+    modes = [trial.user_attrs["akeso:trial"]["mode"] for trial in study.trials]
+    assert modes == ["shadow", "stop", "shadow"]
+    assert len(load(tmp_path / "recorded").trials) == 2

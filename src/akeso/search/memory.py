@@ -27,7 +27,6 @@ CURVE = "akeso:curve"
 PROFILE = "akeso:profile"
 SHADOW = "akeso:would_have"
 USED = "akeso:used"
-RECORD = "akeso:record"
 
 #: Where the number of epochs is a hyperparameter, judges are kept for so many of its values.
 _LENGTHS = 8
@@ -37,6 +36,8 @@ _one_at_a_time = threading.Lock()
 _mentioned: set[tuple[str, int]] = set()
 #: Studies of which it was said that their trials are watched more than once.
 _watched_again: set[str] = set()
+#: Changes of profile that were mentioned: workers with different ones take turns.
+_changes: set[tuple[str, str, str]] = set()
 #: Studies of which it was said that their trials report otherwise than planned.
 _otherwise: set[str] = set()
 #: So many trials of one length are no chance.
@@ -204,14 +205,26 @@ def remember_profile(study: Any, profile: SearchProfile) -> None:
         known = study.user_attrs.get(PROFILE)
         if known == now:
             return
-        if isinstance(known, Mapping):
+        change = (
+            study.study_name,
+            str(known.get("digest")) if isinstance(known, Mapping) else "",
+            profile.digest,
+        )
+        if isinstance(known, Mapping) and change not in _changes:
+            _changes.add(change)
             _log.warning(
-                "study %r ran under search profile %r so far and goes on under %r; each trial notes its own",
+                "study %r ran under search profile %r so far and goes on under %r%s; each trial notes its own",
                 study.study_name,
                 known.get("name"),
                 profile.name,
+                _changed(*change[1:]) if known.get("name") == profile.name else "",
             )
         study.set_user_attr(PROFILE, now)
+
+
+def _changed(before: str, now: str) -> str:
+    """The fields in which a profile differs from one of the same name."""
+    return f" with {', '.join(part for part in now.split(';') if part not in before.split(';'))}"
 
 
 def chosen_pruner(pruner: Any) -> Any:

@@ -142,9 +142,9 @@ class StudyRecorder:
         value_of: str = "best",
         space: Mapping[str, Any] | None = None,
     ) -> None:
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.epochs = Path(folder), epochs
         check(self.folder, maximize=maximize, epochs=epochs, value_of=value_of)
+        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _STUDY
         if not path.exists():
             header = {

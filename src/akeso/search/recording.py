@@ -6,16 +6,19 @@ import math
 import time
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.profiles import SearchProfile
-from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, check
+from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
 from akeso.search.traits import Traits
 
 #: In the attributes of a trial: the number under which it was recorded.
 RECORDED = "akeso:recorded"
+#: The studies that this process records.
+_recorders: WeakKeyDictionary[Any, StudyRecorder] = WeakKeyDictionary()
 
 
 class TrialRecording:
@@ -37,21 +40,14 @@ class TrialRecording:
     @classmethod
     def of(cls, trial: Any, study: Any, profile: SearchProfile, epochs: int) -> TrialRecording | None:
         """The recording of this trial, when its study is one that is recorded."""
-        about = study.user_attrs.get(memory.RECORD) if study is not None else None
-        if not isinstance(about, dict) or len(study.directions) > 1:
+        recorder = _recorders.get(study) if study is not None else None
+        if recorder is None:
             return None
-        if int(about["epochs"]) != epochs:
+        if recorder.epochs != epochs:
             raise BadInput(
-                f"the study is recorded with {about['epochs']} epochs, but trial {trial.number} is watched with "
+                f"the study is recorded with {recorder.epochs} epochs, but trial {trial.number} is watched with "
                 f"{epochs=}; give both the number of reports that a whole trial makes"
             )
-        recorder = StudyRecorder(
-            Path(about["folder"]),
-            name=study.study_name,
-            maximize=memory.is_maximize(study)[0],
-            epochs=int(about["epochs"]),
-            value_of=str(about.get("value_of", "last")),
-        )
         return cls(recorder, trial, profile.detectors)
 
     def report(self, value: float, steps: int = 0, loss: float = math.nan) -> None:
@@ -117,14 +113,20 @@ def record(
     if value_of not in ("last", "best"):
         raise BadInput(f"value_of is 'last' or 'best', but {value_of=}")
     target = Path(folder).resolve()
-    check(target, maximize=memory.is_maximize(study)[0], epochs=epochs, value_of=value_of)
-    target.mkdir(parents=True, exist_ok=True)
-    study.set_user_attr(memory.RECORD, {"folder": str(target), "epochs": epochs, "value_of": value_of})
     attempt = _Attempt(objective)
+    # Known to this process alone: were it written to the study, others would record what they optimise meanwhile, and
+    # whoever goes on with it after this one was killed.
+    _recorders[study] = StudyRecorder(
+        target,
+        name=study.study_name,
+        maximize=memory.is_maximize(study)[0],
+        epochs=epochs,
+        value_of=value_of,
+    )
     try:
         study.optimize(attempt, n_trials=trials, catch=(Exception,), callbacks=[attempt.ended])
     finally:
-        study.set_user_attr(memory.RECORD, None)  # what is optimised later is no longer recorded
+        _recorders.pop(study, None)  # what is optimised later is no longer recorded
     if not attempt.recorded:
         raise BadInput(
             f"no trial was recorded in {target}: none of {trials} got as far as akeso.search.watch"
