@@ -278,6 +278,8 @@ def test_reports_after_the_block_and_wrong_arguments_are_errors() -> None:
         health.report(0.5)
     with pytest.raises(BadInput, match="had ended"):
         health.report(0.4)
+    with pytest.raises(BadInput, match="used already"), health:
+        pass
     with pytest.raises(BadInput, match="epochs must be a whole number"):
         akeso.search.watch(trial, epochs=0)
     with pytest.raises(BadInput, match="on_problem"):
@@ -288,6 +290,23 @@ def test_reports_after_the_block_and_wrong_arguments_are_errors() -> None:
         akeso.search.watch(trial, "model", epochs=1)
     with pytest.raises(BadInput, match="Optuna pruner"):
         DiagnosisPruner("median")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["stop", "repair"])
+def test_a_watch_that_cannot_begin_leaves_nothing_behind(mode: Any) -> None:
+    from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+    from akeso.torch.taps import TAPS
+
+    model, _ = build(0.1)
+    wrong = akeso.search.search_profile("akeso", detectors="nobody's")
+    with (
+        pytest.raises(BadInput),
+        akeso.search.watch(study().ask(), model, epochs=1, profile=wrong, on_problem=mode),
+    ):
+        pass
+    assert not _global_optimizer_pre_hooks
+    assert not TAPS._listeners
 
 
 def test_a_fixed_trial_can_be_watched() -> None:

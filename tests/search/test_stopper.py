@@ -64,6 +64,10 @@ def test_a_profile_that_judges_by_epochs_ends_a_watched_trial_at_a_report() -> N
 def test_reports_without_a_with_block_are_refused() -> None:
     with pytest.raises(BadInput, match="without a with block"):
         ray_watch(None, metric="loss", mode="min").report({"loss": 1.0})
+    with ray_watch(None, metric="loss", mode="min") as health:
+        pass
+    with pytest.raises(BadInput, match="used already"), health:
+        pass
 
 
 class Reported:

@@ -139,6 +139,10 @@ class Health:
     # ---- the context -------------------------------------------------------------------------------------
 
     def __enter__(self) -> Health:
+        if self._entered:
+            raise BadInput(
+                "this watch has been used already; write `with akeso.search.watch(...) as health:` once per trial"
+            )
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
             memory.mention_lost(self._study)
@@ -147,7 +151,12 @@ class Health:
         self._refresh()
         if self._repair is not None:
             self._repair.open()
-        self._inspection.start()
+        try:
+            self._inspection.start()
+        except BaseException:
+            if self._repair is not None:
+                self._repair.close()
+            raise
         return self
 
     def _go_on(self) -> None:

@@ -176,6 +176,10 @@ class RayHealth:
         )
 
     def __enter__(self) -> RayHealth:
+        if self._entered:
+            raise BadInput(
+                "this watch has been used already; write `with akeso.search.ray_watch(...)` once per trial"
+            )
         self._entered = True
         self._inspection.start()
         return self
