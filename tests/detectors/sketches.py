@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
+from akeso.history import History
 
 LEARNS = falling(2.3, 0.4)
 CHANCE: dict[str, Any] = {"loss": flat(2.3), "accuracy": flat(0.1)}
@@ -22,3 +24,17 @@ def values(loss: float, baseline: float, **run: Any) -> dict[str, Any]:
     """A regression whose loss stays at ``loss``."""
     base = {"target_mean": 0.0, "target_std": 1.0, "target_min": -2.5, "target_max": 2.5, **run}
     return {"loss": flat(loss), "baseline": baseline, "accuracy": None, "facts": REGRESSION, "run": base}
+
+
+def over_time(history: History, signal: str, change: Callable[[str, float, float], float]) -> History:
+    """The same history with one signal passed through ``change(scope, share of the run, value)``."""
+    other = History(planned_steps=history.planned_steps)
+    other.layers, other.facts, other.finished = list(history.layers), dict(history.facts), history.finished
+    other.events = list(history.events)
+    for name in history.signals():
+        for scope in history.scopes(name):
+            series = history.series(name, scope)
+            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+                new = change(scope, step / history.steps, value) if name == signal else value
+                other.add(step, name, scope, new)
+    return other

@@ -14,7 +14,7 @@ from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
 from akeso.history import BARE, Event, History
-from tests.detectors.sketches import LEARNS, first, values
+from tests.detectors.sketches import LEARNS, first, over_time, values
 
 
 def test_a_layer_that_is_never_used_is_no_problem_but_one_cut_off_is():
@@ -188,3 +188,22 @@ def test_weights_of_any_scheme_that_no_optimizer_has_are_missed_unless_they_were
         history.events.append(Event(8, "detached", layer.parameters[0].name, {"reason": "not-in-optimizer"}))
     (found,) = (one for one in examine(history).diagnoses if one.problem == "parameters-not-trained")
     assert found.severity == ("info" if trained else "warning")
+
+
+def test_weights_that_decay_because_no_gradient_reaches_them_are_not_over_regularised() -> None:
+    facts = {"optimizers": [{"name": "Adam", "lr": 1e-2, "weight_decay": 5e-4}]}
+    sketch = Sketch(loss=flat(2.3), accuracy=flat(0.1), facts=facts, gradient=lambda index: 1e-12)
+    history = over_time(sketch.history(), "weight_l2", lambda _, share, value: value * (1.001 - share))
+    assert "over-regularised" not in {one.problem for one in examine(history).diagnoses}
+    kept = over_time(
+        replace(sketch, gradient=lambda index: 1e-3).history(),
+        "weight_l2",
+        lambda _, share, value: value * (1.001 - share),
+    )
+    assert "over-regularised" in {one.problem for one in examine(kept).diagnoses}
+
+
+def test_dropout_of_nearly_everything_is_named_though_the_loss_still_falls_at_the_end() -> None:
+    sketch = Sketch(loss=falling(2.3, 1.6, 1.5), accuracy=lambda share: 0.1 + 0.2 * share)
+    assert first(replace(sketch, facts={"dropout": {"net.1": 0.9}})) == "over-regularised"
+    assert first(replace(sketch, facts={"dropout": {"net.1": 0.5}})) != "over-regularised"

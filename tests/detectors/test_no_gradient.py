@@ -142,3 +142,34 @@ def test_layers_that_rounding_cuts_off_are_named_though_the_last_one_learns(stra
         [] if straight_through else [("parameters-not-trained", "0.0")]
     )
     assert straight_through or "gradient of exactly 0" in found[0].sentence
+
+
+@pytest.mark.parametrize(("wanted", "severity"), [(True, "info"), (False, "warning")])
+def test_what_the_last_of_several_blocks_would_hand_on_need_not_learn(wanted: bool, severity: str) -> None:
+    """Blocks that each give a forecast and what is left to the next one: of the last one nobody wants the rest."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.rest, self.forecast = nn.Linear(16, 64), nn.Linear(64, 16), nn.Linear(64, 4)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            hidden = self.body(x).relu()
+            return self.rest(hidden), self.forecast(hidden)
+
+    torch.manual_seed(0)
+    blocks = nn.ModuleList([Block() for _ in range(3)])
+    optimizer = torch.optim.Adam(blocks.parameters(), lr=1e-3)
+    with akeso.watch(blocks, optimizer) as watch:
+        for _ in range(200):
+            x = torch.randn(64, 16)
+            left, said = x, torch.zeros(64, 4)
+            for block in blocks:
+                rest, forecast = block(left)
+                left, said = left - (rest if wanted else rest.detach()), said + forecast
+            loss = nn.functional.mse_loss(said, x[:, :4])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
+    assert [one.severity for one in found] == [severity]

@@ -8,6 +8,7 @@ from akeso.detectors.standing import no_measure
 from akeso.detectors.testing import Sketch, flat
 from akeso.examination import examine
 from akeso.history import History
+from tests.detectors.sketches import over_time
 
 #: The mean target of a network that learns values of states, as it was seen: it stands still until it is copied.
 LEARNT_VALUES = [1.122, 1.122, 1.111, 1.109, 1.108, 1.113, 1.109, 1.122, 2.07, 2.955, 4.797, 9.56, 17.46]
@@ -32,16 +33,9 @@ def _dying(alive_at_first: bool) -> History:
     """Two players with a layer in which all units are dead in the end."""
     players = [{"name": "Adam", "lr": 1e-3}, {"name": "Adam", "lr": 1e-3}]
     sketch = Sketch(loss=flat(0.7), facts={"optimizers": players}, dead=lambda index: float(index == 1))
-    history = sketch.history()
-    other = History(planned_steps=history.planned_steps)
-    other.layers, other.facts, other.finished = history.layers, dict(history.facts), True
-    for signal in history.signals():
-        for scope in history.scopes(signal):
-            series = history.series(signal, scope)
-            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
-                early = alive_at_first and signal == "act_dead" and step < 50
-                other.add(step, signal, scope, 0.1 if early else value)
-    return other
+    return over_time(
+        sketch.history(), "act_dead", lambda _, share, value: 0.1 if alive_at_first and share < 0.2 else value
+    )
 
 
 @pytest.mark.parametrize("alive_at_first", [True, False])

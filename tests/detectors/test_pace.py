@@ -346,3 +346,32 @@ def test_without_noise_a_fall_that_is_none_to_speak_of_is_no_progress(fall: floa
     sketch = Sketch(**{**level, "loss": lambda share: 1.01 - fall * share}, noise=0.0, steps=800)
     found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert (found == ["slow-convergence"]) is named
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate", "init", "left", "named"),
+    [
+        ("Adam", 2e-6, 1 / math.sqrt(3 * 64), 0.8, True),
+        ("Adam", 2e-6, 0.11, 0.8, False),  # trained before
+        ("Adam", 2e-5, 1 / math.sqrt(3 * 64), 0.8, False),
+        (
+            "SGD",
+            2e-6,
+            1 / math.sqrt(3 * 64),
+            0.8,
+            False,
+        ),  # how far SGD goes is a matter of the gradients, too
+        ("Adam", 2e-6, 1 / math.sqrt(3 * 64), 0.2, False),  # it learns all the same
+    ],
+)
+def test_a_rate_far_below_the_usual_one_is_named_for_weights_as_they_were_drawn(
+    optimizer: str, rate: float, init: float, left: float, named: bool
+) -> None:
+    level = values(1.0, 1.0)
+    sketch = Sketch(
+        **{**level, "loss": falling(1.0, left, 4.0)}, steps=800, update=lambda index: 2e-4,
+        rate=lambda share: np.full_like(share, rate), init_std=lambda index: init,
+    )  # fmt: skip
+    sketch = replace(sketch, facts={**REGRESSION, "optimizers": [{"name": optimizer, "lr": rate}]})
+    found = [one for one in examine(sketch.history()).diagnoses if "times less than" in one.sentence]
+    assert [one.problem for one in found] == ["learning-rate-too-low"] * named

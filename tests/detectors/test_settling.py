@@ -9,6 +9,7 @@ from akeso.detectors.settling import jumps
 from akeso.detectors.testing import Curve, Sketch, falling, flat
 from akeso.diagnosis import Diagnosis
 from akeso.examination import examine
+from tests.detectors.sketches import over_time
 
 REGRESSION = {"task": "regression", "loss": "mse_loss", "classes": 1, "target_kind": "values"}
 TARGETS = {"target_mean": 0.0, "target_std": 1.0, "target_min": -2.5, "target_max": 2.5}
@@ -240,3 +241,22 @@ def test_what_was_learnt_early_and_never_regained_was_lost_whatever_the_schedule
     )  # fmt: skip
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert [one.problem for one in found] == (["learning-rate-too-high"] if named else [])
+
+
+@pytest.mark.parametrize(("growth", "named"), [(8.0, True), (1.5, False)])
+def test_weights_that_a_high_rate_has_driven_far_out_are_hardly_moved_any_more(
+    growth: float, named: bool
+) -> None:
+    facts = {**REGRESSION, "optimizers": [{"name": "AdamW", "lr": 0.05}]}
+    sketch = Sketch(
+        steps=600, loss=falling(1.0, 0.8, 8.0), baseline=1.0, accuracy=None, facts=facts, run=TARGETS,
+        update=lambda index: 0.002, rate=lambda share: np.full_like(share, 0.05),
+    )  # fmt: skip
+    history = over_time(
+        sketch.history(),
+        "weight_l2",
+        lambda _, share, value: value * (1 + (growth - 1) * min(1.0, 5 * share)),
+    )
+    found = [one for one in examine(history).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["learning-rate-too-high"] if named else [])
+    assert not named or "grown to 8 times" in found[0].sentence

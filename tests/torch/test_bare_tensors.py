@@ -78,3 +78,20 @@ def test_the_axis_of_a_softmax_is_read_from_the_graph(axis: int, found: list[str
             optimizer.step()
     assert [d.problem for d in watch.diagnoses if d.severity != "info"][:1] == found
     assert watch.history.facts["loss"] == ("nll_loss" if found else "cross_entropy")
+
+
+@pytest.mark.parametrize("detached", [True, False])
+def test_an_optimizer_of_something_else_than_what_the_loss_is_computed_from_is_named(detached: bool) -> None:
+    torch.manual_seed(0)
+    features = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh()).requires_grad_(False)
+    wanted = features(torch.randn(8, 16))
+    image = torch.randn(8, 16, requires_grad=True)
+    optimizer = torch.optim.Adam([image.detach().requires_grad_() if detached else image], lr=0.05)
+    with watch_everything() as watch:
+        for _ in range(60):
+            loss = F.mse_loss(features(image), wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.severity == "error"]
+    assert ("computed from something else" in " ".join(one.sentence for one in found)) is detached

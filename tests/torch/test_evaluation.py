@@ -234,3 +234,20 @@ def test_a_loss_that_the_model_gives_beside_its_answers_is_validated_by(form: st
     assert watch.history.series("val_loss").values.tolist() == pytest.approx(wanted, rel=1e-5)
     assert [event.data["samples"] for event in watch.history.events_of("evaluation")] == [32] * 4
     assert standing.validation_loss(watch.history).values[-1] == pytest.approx(wanted[-1] / divided, rel=0.05)
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.0, False), (0.2, True)])
+def test_dropout_of_nothing_is_the_same_in_every_mode(share: float, named: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(share), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            for _ in range(10):
+                x = torch.randn(32, 4)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
+                optimizer.step()
+            with torch.no_grad():
+                nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
+    assert ("wrong-mode" in {one.problem for one in watch.diagnoses}) is named

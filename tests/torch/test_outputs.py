@@ -93,3 +93,33 @@ def test_a_softmax_inside_of_compiled_code_shows_in_what_it_gives(squashed: bool
     assert watch.history.facts.get("output_activation") is None
     found = [one.problem for one in watch.diagnoses if one.severity != "info"]
     assert found[:1] == (["improper-output-activation"] if squashed else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda scores: scores.log_softmax(-1), ""),
+        (lambda scores: scores.log_softmax(0), "taken over another axis"),
+        (lambda scores: scores, "values above 0"),
+    ],
+)
+def test_labels_aligned_with_a_sequence_want_logarithms_of_probabilities(
+    given: Callable[[torch.Tensor], torch.Tensor], said: str
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(30):
+            labels = torch.randint(1, 6, (16, 3))
+            x = torch.zeros(12, 16, 8)
+            for place in range(3):
+                x[1 + 4 * place : 3 + 4 * place, range(16), labels[:, place]] = 1.0
+            lengths = torch.full((16,), 12), torch.full((16,), 3)
+            loss = nn.functional.ctc_loss(given(model(x)), labels, *lengths)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.problem == "improper-output-activation"]
+    assert bool(found) is bool(said)
+    assert not said or said in found[0].sentence

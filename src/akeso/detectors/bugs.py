@@ -214,13 +214,17 @@ class WrongMode(Detector):
 
 
 def mode_layers(history: History) -> list[tuple[str, str]]:
-    """The layers that behave differently in training and evaluation."""
+    """The layers that behave differently in training and evaluation; dropout of nothing does not."""
     found = []
+    dropped = history.facts.get("dropout")
+    rates = dropped if isinstance(dropped, dict) else {}
     for layer in history.layers:
         kind = f"{layer.role} {layer.kind}".lower()
+        if rates.get(layer.name) == 0:
+            continue
         if "batchnorm" in kind or "batch_norm" in kind or "dropout" in kind:
             found.append((layer.name, layer.kind or layer.role))
     named = history.facts.get("mode_sensitive")
-    if not found and isinstance(named, (list, tuple)):
+    if not found and not rates and isinstance(named, (list, tuple)):
         found = [("the model", str(kind)) for kind in named]
     return found

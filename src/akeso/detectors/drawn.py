@@ -19,11 +19,12 @@ def fresh(history: History, name: str) -> bool:
 
 
 def as_drawn(history: History, names: Iterable[str]) -> bool:
-    """Whether weights, all but a few, are as large as one of the usual schemes draws them: nothing has trained them."""
+    """Whether weights, all but a few, are 0 or as large as a usual scheme draws them: nothing has trained them."""
     wanted = set(names)
     given = [one for one in history.parameters if one.name in wanted and len(one.shape) >= 2]
     drawn = sum(
-        any(
+        one.init_std == 0
+        or any(
             abs(one.init_std / std - 1.0) < 2.0 / math.sqrt(math.prod(one.shape)) + 0.005
             for std in _usual(one.shape)
         )

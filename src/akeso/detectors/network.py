@@ -210,6 +210,16 @@ def updates(history: History, window: Window) -> Floats:
     return np.asarray([value for value in found if math.isfinite(value)], np.float64)
 
 
+def growth(history: History) -> Floats:
+    """The size of every weight matrix now over that at the start, of those that did not start at 0."""
+    found = []
+    for weight in weights(history):
+        norm = history.series("weight_l2", weight.name).finite().values
+        if len(norm) >= 3 and norm[0] > 0:
+            found.append(curves.median(norm[-3:]) / float(norm[0]))
+    return np.asarray(found, np.float64)
+
+
 def updates_of(history: History, name: str, window: Window) -> Floats:
     """All relative changes per step of one parameter in a window."""
     return window.of(history.series("update_ratio", name).finite()).values

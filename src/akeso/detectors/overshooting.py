@@ -21,6 +21,7 @@ from akeso.detectors.steps import (
     longest_update,
     optimizer_name,
     rate,
+    rate_at,
     relapse,
     times_usual,
 )
@@ -44,6 +45,7 @@ class LearningRateTooHigh(Detector):
     times_if_driven: float = 30.0
     remaining_if_driven: float = 0.6
     layers: int = 3
+    growth: float = 4.0
     learned: float = 0.95
     wait: float = 0.5
     gradient_ratio: float = 1e3
@@ -144,30 +146,41 @@ class LearningRateTooHigh(Detector):
         how far. What a schedule makes of the end does not undo it.
         """
         harmed = math.isfinite(stand.remaining) and stand.suffers(self.remaining_if_driven)
-        times = times_usual(history, rate(history))
+        window = network.recent(history, 0.7)
+        held = rate_at(history, window.start)
+        times = times_usual(history, held)
         if not harmed or stand.over < self.wait or not adaptive(history):
             return
         if not times >= self.times_if_driven:
             return
-        window = network.recent(history, 0.7)
-        steps = network.updates(history, window)
-        if len(steps) < self.layers or not float(np.median(steps)) >= self.update / 10:
+        steps, growth = network.updates(history, window), network.growth(history)
+        if len(steps) < self.layers:
+            return
+        # Weights that were driven far out are hardly moved by the same steps any more.
+        grown = len(growth) >= self.layers and float(np.median(growth)) >= self.growth
+        if not grown and not float(np.median(steps)) >= self.update / 10:
             return
         yield Symptom(
             self.name,
-            "warning",
+            "error" if stand.suffers(self.remaining) else "warning",
             min(0.8, 0.6 + 0.1 * math.log10(times)),
-            window.start,
+            network.extent(history)[0],
             "",
             {
-                "learning_rate": curves.rounded(rate(history)),
+                "learning_rate": curves.rounded(held),
                 "times_usual": curves.rounded(times),
                 "update_over_weight": curves.rounded(float(np.median(steps))),
+                "weights_grown_to": curves.rounded(float(np.median(growth))) if grown else None,
                 **stand.evidence(),
             },
-            f"The learning rate is too high: {rate(history):.3g} is {times:.0f} times what "
-            f"{optimizer_name(history)} usually gets, a step changes the weights by "
-            f"{float(np.median(steps)):.1%} of their size, and little is learnt.",
+            f"The learning rate is too high: {held:.3g} is {times:.0f} times what "
+            f"{optimizer_name(history)} usually gets, "
+            + (
+                f"the weights have grown to {float(np.median(growth)):.3g} times their size"
+                if grown
+                else f"a step changes the weights by {float(np.median(steps)):.1%} of their size"
+            )
+            + ", and little is learnt.",
         )
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:

@@ -11,14 +11,18 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.drawn import as_drawn
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.detectors.steps import (
+    adaptive,
     at_rest,
     falls_at_end,
     last_rate,
+    optimizer_name,
     pass_length,
     rate,
     rates,
+    times_usual,
     travel,
 )
 from akeso.diagnosis import Symptom
@@ -44,6 +48,8 @@ class LearningRateTooLow(Detector):
     rest: float = 1e-6
     rest_of_start: float = 2e-3
     remaining_at_rest: float = 0.1
+    usual: float = 0.01
+    remaining_below_usual: float = 0.3
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -51,6 +57,9 @@ class LearningRateTooLow(Detector):
         if stand.steps < self.min_steps or not known or stand.adversarial or stand.diverged:
             return
         way = travel(history, stand)
+        if far_below_usual(history, stand, self.usual, self.remaining_below_usual):
+            yield self._below_usual(history, stand)
+            return
         # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
         gone = not last_rate(history) >= self.decayed * rate(history)
         resting = gone and (at_rest(history) or (way < self.way and self._gone_early(history, stand)))
@@ -105,6 +114,24 @@ class LearningRateTooLow(Detector):
                 if last_rate(history) < self.decayed * rate(history)
                 else "."
             ),
+        )
+
+    def _below_usual(self, history: History, stand: Standing) -> Symptom:
+        times = 1.0 / times_usual(history, rate(history))
+        return Symptom(
+            self.name,
+            "warning" if stand.remaining < 0.5 else "error",
+            min(0.95, 0.6 + 0.1 * math.log10(times)),
+            network.extent(history)[0],
+            "",
+            {
+                "learning_rate": curves.rounded(rate(history)),
+                "usual_over_given": curves.rounded(times),
+                **stand.evidence(),
+            },
+            f"The learning rate is too low: {rate(history):.3g} is {times:.0f} times less than "
+            f"{optimizer_name(history)} usually gets for weights that are not trained yet, and "
+            f"{stand.remaining_loss:.0%} of a constant prediction's loss is left after {stand.length} steps.",
         )
 
     def _taken_away(self, history: History, stand: Standing) -> Iterator[Symptom]:
@@ -213,8 +240,9 @@ class OverRegularised(Detector):
         # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
         alive = decay >= self.alive * pull
         by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
-        by_penalty = kept <= self.shrunk
-        by_dropout = dropped >= self.dropout and not (stand.learned(self.learned) and stand.recent.falls)
+        by_penalty = kept <= self.shrunk and (alive or not decay)
+        under_way = stand.learned(self.learned) and stand.recent.falls and not stand.finished
+        by_dropout = dropped >= self.dropout and not under_way
         if not (by_decay or by_penalty or by_dropout):
             return
         start, _ = network.extent(history)
@@ -299,6 +327,17 @@ class OverRegularised(Detector):
                 late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
                 found.append(curves.median(late) / float(norm.values[0]))
         return float(np.median(found)) if found else math.nan
+
+
+def far_below_usual(history: History, stand: Standing, times: float, remaining: float) -> bool:
+    """Whether weights as they were drawn are moved by an adaptive optimizer at less than ``times`` its usual rate.
+
+    Where it is the rate, the loss falls all the same, ever so slowly; what was trained before needs no more than that.
+    """
+    if not adaptive(history) or not times_usual(history, rate(history)) < times or stand.over < 0.5:
+        return False
+    learns = stand.overall.falls and stand.remaining_loss >= remaining
+    return learns and as_drawn(history, (weight.name for weight in network.weights(history)))
 
 
 def _clipped(history: History) -> str:

@@ -153,13 +153,38 @@ class ImproperOutputActivation(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
-        if known is None or stand.steps < self.min_steps or stand.adversarial:
+        if stand.steps < self.min_steps or stand.adversarial:
+            return
+        yield from self._aligned(history, stand)
+        if known is None:
             return
         found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._shares(known)
         found = found or self._twice(known, stand)
         found = found or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
+
+    def _aligned(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Labels that are aligned with a sequence want logarithms of probabilities that sum to one in each place."""
+        wrong = history.series("output_mass_error").finite().values
+        if history.facts.get("loss") != "ctc_loss" or not len(wrong) or not float(wrong.min()) > self.mass:
+            return
+        above = _extreme(history, "output_max", max) > self.tolerance
+        yield Symptom(
+            self.name,
+            "error",
+            0.95,
+            network.extent(history)[0],
+            "",
+            {"loss": "ctc_loss", "mass_error": curves.rounded(curves.median(wrong)), **stand.evidence()},
+            "`ctc_loss` expects log-probabilities over the classes, but "
+            + (
+                "is given values above 0: use `log_softmax`."
+                if above
+                else "those it is given do not sum to one there: the softmax is taken over another axis."
+            ),
+            ("Give `ctc_loss` the output of `log_softmax(-1)`, in the order time, batch, classes.",),
+        )
 
     def _harmed(self, stand: Standing, remaining: float) -> bool:
         """Judged by the loss: a cap on confidence costs loss before it costs accuracy."""

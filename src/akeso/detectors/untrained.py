@@ -44,7 +44,11 @@ class ParametersNotTrained(Detector):
                 reason in ("unregistered", "made-anew")
                 or (reason == "not-in-optimizer" and as_drawn(history, used))
                 or any(
-                    fresh(history, name) and not (reason == "no-grad" and _at_the_end(history, name, names))
+                    fresh(history, name)
+                    and not (
+                        reason == "no-grad"
+                        and (_at_the_end(history, name, names) or _last_of_alike(history, name, names))
+                    )
                     for name in used
                 )
             ):
@@ -67,7 +71,8 @@ class ParametersNotTrained(Detector):
                 else (),
             )
         if not groups:
-            found = [*self._still(history, suffers), *(() if suffers else self._cut_off(history))]
+            found = [*self._elsewhere(history), *self._still(history, suffers)]
+            found += [] if suffers else self._cut_off(history)
             yield from found or self._frozen_as_drawn(history)
 
     def _cut_off(self, history: History) -> Iterator[Symptom]:
@@ -134,6 +139,29 @@ class ParametersNotTrained(Detector):
             ("Load the weights before freezing them, or set requires_grad to True again.",),
         )
 
+    def _elsewhere(self, history: History) -> Iterator[Symptom]:
+        """An optimizer that was given something else than what the loss is computed from: nothing gets a gradient."""
+        given = history.scopes("update_ratio")
+        changes = [history.series("update_ratio", name).values for name in given]
+        seen = any(history.series("grad_l2", name) for name in given)
+        if not given or seen or any(len(values) < self.looks - 1 or values.any() for values in changes):
+            return
+        start, _ = network.extent(history)
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            start,
+            given[0].rpartition(".")[0] or given[0],
+            {"parameters": given[:8], "count": len(given)},
+            "What the optimizer was given never gets a gradient and never changes: the loss is computed from "
+            "something else.",
+            (
+                "Give the optimizer the very tensors that the loss is computed from: `.detach()`, `.clone()`, `.to()` "
+                "and loading a model anew make others.",
+            ),
+        )
+
     def _still(self, history: History, suffers: bool) -> Iterator[Symptom]:
         """Parameters that have gradients but are never moved."""
         start, end = network.extent(history)
@@ -181,6 +209,26 @@ def _at_the_end(history: History, name: str, silent: list[str]) -> bool:
         and any(one.trainable and one.name not in silent for one in layer.parameters)
     ]
     return bool(others) and max(others) < order
+
+
+def _last_of_alike(history: History, name: str, silent: list[str]) -> bool:
+    """Whether a parameter without gradients sits in the last of several blocks, and its like in the others learn.
+
+    What a block hands on to the next one is not wanted of the last; the rest of it must learn.
+    """
+    pieces = name.split(".")
+    learning = {one.name for one in history.parameters if one.trainable and one.name not in silent}
+    for place, piece in enumerate(pieces):
+        if not piece.isdigit():
+            continue
+        block, rest = ".".join(pieces[:place]), pieces[place + 1 :]
+        alike = [".".join([*pieces[:place], str(index), *rest]) for index in range(int(piece))]
+        beyond = ".".join([*pieces[:place], str(int(piece) + 1)])
+        itself = f"{block}.{piece}." if block else f"{piece}."
+        last = not any(one.name.startswith(f"{beyond}.") for one in history.parameters)
+        if rest and last and alike and all(one in learning for one in alike):
+            return any(one.startswith(itself) for one in learning)
+    return False
 
 
 #: By reason, of one parameter and of several.

@@ -17,6 +17,7 @@ from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import (
     FEW,
+    aligned_items,
     batch_items,
     facts_of,
     histogram_size,
@@ -80,7 +81,9 @@ class BatchReader:
         self._measure(loss)
         if call is None:
             if self._looks == 0 and "loss" not in self._record.history.facts:
-                self._record.fact("loss", "custom")
+                self._record.fact("loss", "custom" if passes.aligned is None else "ctc_loss")
+            if passes.aligned is not None:
+                items += aligned_items(passes.aligned)
             if passes.directions_alone:
                 self._record.fact("compared_by", "direction")
             return items, facts
@@ -147,7 +150,11 @@ class BatchReader:
             self._models = len(self._names.labels)
             kinds = NORMS[:1] + DROPOUTS
             self._sensitive = sorted(
-                {type(m).__name__ for _, m in self._names.modules() if isinstance(m, kinds)}
+                {
+                    type(m).__name__
+                    for _, m in self._names.modules()
+                    if isinstance(m, kinds) and dropout_of(m) != 0
+                }
             )
             self._record.fact("mode_sensitive", self._sensitive)
             shares = ((name, dropout_of(module)) for name, module in self._names.modules())

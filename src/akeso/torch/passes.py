@@ -75,6 +75,7 @@ class Passes:
         self._aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
+        self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
         self._given_to = 0
@@ -114,6 +115,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
+        self.aligned = None
         self.own_loss.clear()
         self._by_hand.clear()
         self.model_input = None
@@ -314,6 +316,9 @@ class Passes:
             self.broadcasts.append((tuple(prediction.shape), tuple(target.shape), result))
 
     def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if name == "ctc_loss":
+            given = args[0] if args else kwargs.get("log_probs")
+            self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
         call = recognise(name, args, kwargs, result)
         if call is None:
             return
