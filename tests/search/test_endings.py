@@ -28,7 +28,7 @@ def test_a_trial_that_its_objective_prunes_is_stopped_and_says_why() -> None:
     def run(trial: optuna.Trial) -> Any:
         with akeso.search.watch(trial, epochs=5) as health:
             health.report(1.0)
-            raise optuna.TrialPruned("too slow" if trial.number else "")
+            raise optuna.TrialPruned("too slow." if trial.number else "")
 
     made.optimize(run, n_trials=2)
     assert [row["outcome"] for row in of_study(made)] == ["stopped", "stopped"]

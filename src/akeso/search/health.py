@@ -189,7 +189,7 @@ class Health:
         """The objective has asked a pruner by itself, or has reasons of its own."""
         said = memory.reason_of(self._study, self._trial)
         if not said:
-            sentence = f"The objective pruned the trial{f': {why}' if why else ''}."
+            sentence = f"The objective pruned the trial: {why}".rstrip(": .") + "."
             verdict = Verdict("stop", "objective", "pruned", epoch=len(self._reports) - 1, sentence=sentence)
             said = memory.foreseen(verdict)
             self._write_reason(self._timed(verdict))
