@@ -34,12 +34,6 @@ def classes(count: int = 400) -> Data:
     return x, (x[:, 0] > 0).astype("int64") * 2 + (x[:, 1] * x[:, 2] > 0)
 
 
-def values() -> Data:
-    random = np.random.default_rng(0)
-    x = random.normal(size=(400, 6)).astype("float32")
-    return x, (np.sin(x[:, 0]) + x[:, 1] * x[:, 2]).astype("float32")
-
-
 def images() -> Data:
     """Bright spots on the left or on the right."""
     random = np.random.default_rng(0)
@@ -60,12 +54,6 @@ def tokens() -> Data:
     random = np.random.default_rng(0)
     x = random.integers(0, 20, (320, 8))
     return x, (x == 3).any(1).astype("int64")
-
-
-def raw() -> Data:
-    random = np.random.default_rng(0)
-    x = random.integers(0, 256, (400, 64)).astype("float32")
-    return x, (x[:, :32].sum(1) > x[:, 32:].sum(1)).astype("int64")
 
 
 def with_a_gap() -> Data:
@@ -106,7 +94,7 @@ def transformer() -> Any:
 
 def sigmoids() -> Any:
     small = keras.initializers.RandomNormal(stddev=0.05)
-    stack = [layers.Dense(16, "sigmoid", kernel_initializer=small) for _ in range(8)]
+    stack = [layers.Dense(16, "sigmoid", kernel_initializer=small) for _ in range(6)]
     return keras.Sequential([*stack, layers.Dense(4, "softmax")])
 
 
@@ -141,21 +129,17 @@ CASES: dict[str, Case] = {
     "healthy: a convolution with a norm": (images, convolutional, lambda: SPARSE, adam),
     "healthy: a recurrence": (sequences, recurrent, lambda: "mse", adam),
     "healthy: attention": (tokens, transformer, logits, lambda: adam(3e-3)),
-    "healthy: values": (values, lambda: dense(1, None), lambda: "mse", lambda: adam(3e-3)),
     "no softmax": (classes, lambda: dense(4, None), lambda: SPARSE, lambda: adam(1e-3)),
-    "a softmax too many": (classes, lambda: dense(4, "softmax"), logits, lambda: adam(1e-3)),
     "class numbers as values": (classes, lambda: dense(1, None), lambda: "mse", lambda: adam(1e-3)),
     "sigmoids in a row": (classes, sigmoids, lambda: SPARSE, lambda: sgd(0.01)),
     "a rate too high": (classes, lambda: dense(4, "softmax", "tanh"), lambda: SPARSE, lambda: sgd(50.0)),
-    "a rate too low": (classes, lambda: dense(4, None), logits, lambda: sgd(1e-6)),
     "dead units": (classes, lambda: dense(4, None, bias_initializer=DEAD), logits, lambda: sgd(1e-2)),
     "a gap in the data": (with_a_gap, lambda: dense(4, None), logits, lambda: adam(1e-3)),
-    "raw data": (raw, lambda: dense(2, None), logits, lambda: sgd(1e-2)),
     "a forgotten layer": (classes, Forgetful, logits, adam),
 }
 
 
-def fitted(case: Case, epochs: int = 6) -> tuple[Any, dict[str, list[float]]]:
+def fitted(case: Case, validated: float) -> tuple[Any, dict[str, list[float]]]:
     """The model and what Keras has logged."""
     data, build, loss, optimizer = case
     keras.backend.clear_session()
@@ -164,13 +148,13 @@ def fitted(case: Case, epochs: int = 6) -> tuple[Any, dict[str, list[float]]]:
     model = build()
     scored = y.dtype == np.int64 and loss() != "mse"
     model.compile(optimizer(), loss(), metrics=["accuracy"] if scored else None)
-    log = model.fit(x, y, batch_size=32, epochs=epochs, validation_split=0.2, verbose=0)
+    log = model.fit(x, y, batch_size=32, epochs=6, validation_split=validated, verbose=0)
     return model, log.history
 
 
 def verdict(name: str) -> dict[str, Any]:
     with akeso.watch() as watch:
-        _, log = fitted(CASES[name])
+        _, log = fitted(CASES[name], 0.2 if name.startswith("healthy") else 0.0)
     history = watch.history
     return {
         "diagnoses": [[found.problem, found.layer, found.severity] for found in watch.diagnoses],
@@ -204,21 +188,14 @@ def compiled(model: Any, optimizer: Any = None, **options: Any) -> Any:
     return model
 
 
-def several_steps_at_once() -> Any:
-    x, y = classes(200)
-    model = compiled(noisy(), steps_per_execution=4)
-    model.fit(x, y, batch_size=16, epochs=2, validation_split=0.2, verbose=0)
-    return model
-
-
 def one_fit_after_another() -> Any:
     x, y = classes(200)
     model = compiled(noisy(), jit_compile=False)
     model.fit(x, y, batch_size=32, epochs=2, verbose=0)
     model.evaluate(x, y, verbose=0)
     model.layers[0].trainable = False
-    compiled(model, sgd(0.1, momentum=0.9, global_clipnorm=0.5))
-    model.fit(x, y, batch_size=20, epochs=2, verbose=0)
+    compiled(model, sgd(0.1, momentum=0.9, global_clipnorm=0.5), steps_per_execution=4)
+    model.fit(x, y, batch_size=20, epochs=3, verbose=0)
     return model
 
 
@@ -250,7 +227,6 @@ def a_pipeline() -> Any:
 
 
 SAME: dict[str, Callable[[], Any]] = {
-    "several steps at once": several_steps_at_once,
     "one fit after another": one_fit_after_another,
     "batch by batch": batch_by_batch,
     "a pipeline in half precision": a_pipeline,
@@ -287,6 +263,8 @@ def same(name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    if BACKEND == "jax":  # which takes long to compile these two
+        del CASES["healthy: a recurrence"], CASES["healthy: attention"]
     found = {name: verdict(name) for name in CASES}
     found |= {name: same(name) for name in SAME}
     with open(sys.argv[1], "w", encoding="utf-8") as file:

@@ -73,6 +73,7 @@ class Loop:
         self._deaf = False  # nothing can be told
         self._trusted = not self._own_step(model)  # whether a look sees what the step does
         self._trial: float | None = None
+        self._mirror = MIRRORS.known(model)
         self._stand: StandIn | None = None
         self._optimizer: Any = None
         self.running = False
@@ -83,7 +84,7 @@ class Loop:
     def __call__(self, *given: Any) -> Any:
         """Take one step, or as many as Keras takes at once."""
         taps, model = self._taps, self._model()
-        if self._deaf or model is None or not taps.concerns(MIRRORS.known(model)):
+        if self._deaf or model is None or not taps.concerns(self._mirror):
             return self.original(*given)
         if taps.looking and (self._part + 1) % self._gathered(model) == 0:
             return self._seen(model, given)
