@@ -21,6 +21,7 @@ from akeso.script.prescribed.process import Running, Stop
 from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
 from akeso.treatment.script_metric import Curve, Figure, chosen, directions, figures, is_held_out, unknown
+from akeso.treatment.script_start import broken_start
 
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
@@ -292,6 +293,8 @@ class ScriptProgram(Program):
         assert answer is not None
         if answer.ended in ("input", "overwrites"):
             raise Refused(f"{self.describe()} cannot be treated: {answer.reason}")
+        if failed and broken_start(answer):
+            return
         if failed and not answer.trained:
             raise BadInput(
                 f"{self.describe()} fails by itself, before it trains: {failed}; "
@@ -363,7 +366,7 @@ class ScriptProgram(Program):
             metric_name=figure.name if figure is not None else "",
             higher_is_better=figure.higher_is_better if figure is not None else True,
             history=history,
-            diagnoses=examine(history, self._profile).diagnoses,
+            diagnoses=broken_start(answer) or examine(history, self._profile).diagnoses,
             whole=answer.ended == "finished",
             failed=case.failed,
             refused=refused,

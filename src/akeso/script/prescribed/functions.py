@@ -114,6 +114,14 @@ def activation(name: str) -> Callable[[Tensor], Tensor]:
         raise BadInput(f"There is no activation {name!r} to substitute. Known: {known}.") from None
 
 
+def all_finite(value: Any) -> bool:
+    """Whether no tensor in a value, however deep, holds anything that is not finite."""
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(torch.isfinite(value.detach()).all())
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return all(map(all_finite, parts))
+
+
 def tensors(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> list[Tensor]:
     """The tensors among the arguments, one level of lists and tuples deep."""
     found: list[Tensor] = []

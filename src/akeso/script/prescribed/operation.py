@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
-from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, tensors
+from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, all_finite, tensors
 from akeso.script.prescribed.ledger import Ended, Ledger
 from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
@@ -180,6 +180,9 @@ class Operation:
             output = original(module, *args, **kwargs)
             for part in self._parts:
                 output = part.on_output(module, output, training=training)
+            if self.steps == 0 and not all_finite(output):
+                finite = all_finite((args, kwargs))
+                self.ledger.facts["broken_from_the_start"] = "model" if finite else "inputs"
             return output
         finally:
             self._calls.pop()
