@@ -312,6 +312,15 @@ def test_features_are_standardised_each_by_its_own_figures_where_they_enter(tmp_
     assert alike(tried, changed)
 
 
+def test_several_targets_are_standardised_each_by_its_own_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = VALUES.replace("torch.randn(64, 1)", "torch.randn(64, 2) * torch.tensor([1.0, 1e-3])")
+    source = source.replace("nn.Linear(8, 1)", "nn.Linear(8, 2)")
+    change, tried, changed = shown(tmp_path, source, scaled(), edit("standardise-targets"))
+    assert change.words == ("the loss that is printed while training is in standard units now",)
+    assert alike(tried, changed)
+
+
 def test_what_is_missing_is_filled_in_and_what_lies_far_out_pulled_in_where_there_is_any(
     tmp_path, monkeypatch
 ):

@@ -14,6 +14,8 @@ from akeso.script.rewrite_model import trained
 
 #: Features whose figures are still written out one by one.
 _FEATURES = 64
+#: Outputs whose figures are still written out in a line.
+_OUTPUTS = 8
 #: Where standardised inputs are cut off.
 _BOUND = 10
 #: Dimensions of inputs whose features are not along the last one, with what stands behind these.
@@ -106,14 +108,16 @@ def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription)
     mean, spread = scale.get("mean") or [], scale.get("std") or []
     found = trained(draft, clues)
     losses = list(_loss_calls(draft, clues))
-    if len(mean) == 1 and found is not None and len(losses) == 1:
+    if 1 <= len(mean) <= _OUTPUTS and found is not None and len(losses) == 1:
         statement, name = found
-        by, shift = f"{spread[0]:.9g}", f"{mean[0]:.9g}"
+        by, shift = (_constant(draft, values, "out") for values in (spread, mean))
         draft.add_before(
             statement,
             "# the model answers in the units of the targets, and learns in standard ones",
             f"{name}.register_forward_hook(lambda module, args, out: out * {by} + {shift})",
         )
+        target = _whole(draft, losses[0].args[1])
+        by, shift = (_constant(draft, values, target) for values in (spread, mean))
         for part in losses[0].args[:2]:
             draft.replace(part, f"({_whole(draft, part)} - {shift}) / {by}")
         return "the loss that is printed while training is in standard units now"
@@ -127,6 +131,13 @@ def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription)
         "train on standardised targets, (y - mean) / std with mean and std of the training targets, "
         f"and give predictions back as output * std + mean{used}"
     )
+
+
+def _constant(draft: Draft, values: Sequence[float], like: str) -> str:
+    """A number, or one for each output, where another tensor is."""
+    if len(values) == 1:
+        return f"{values[0]:.9g}"
+    return f"{draft.alias('torch')}.tensor({_listed(values)}).to({like})"
 
 
 def _loss_calls(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
