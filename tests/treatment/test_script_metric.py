@@ -107,7 +107,7 @@ def test_an_accuracy_of_another_kind_that_a_script_prints_comes_before_the_one_t
     """Balanced over classes, say: what is right of the rare ones hardly shows in the share of right answers."""
     history = _read([0.4, 0.6])
     for step in (10, 20, 30):
-        history.add(step, "val_accuracy", "", 0.97)
+        history.add(step - 1, "val_accuracy", "", 0.97)
     history.facts["printed_metrics"] = {
         "val_accuracy": [[step, round(0.97 - gap, 3)] for step in (10, 20, 30)]
     }

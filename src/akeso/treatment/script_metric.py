@@ -122,7 +122,8 @@ def _apart(printed: Curve, seen: Curve) -> bool:
 
     One that is balanced over classes, or of a model's moving average, is what its author goes by.
     """
-    known = dict(seen)
+    # What is seen belongs to the step before it, what is printed to the one that comes next.
+    known = {step + 1: value for step, value in seen} | dict(seen)
     gaps = [abs(value - known[step]) for step, value in printed if step in known]
     return len(gaps) >= _PAIRS and float(np.median(gaps)) > _ROUNDED
 
