@@ -19,6 +19,7 @@ from torch.nn import functional
 
 import akeso
 from akeso.torch.keras.losses import call_of
+from akeso.torch.watching import watch_everything
 from tests.script.commands import akeso_at_once, write
 
 pytestmark = [
@@ -346,3 +347,23 @@ def test_a_script_is_watched_from_its_first_step(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert b"30 steps" in done.stderr
     assert b"say `from_logits=True`" in b" ".join(done.stderr.split())
+
+
+def test_a_model_that_is_built_while_another_one_runs_is_no_obstacle() -> None:
+    class Block(layers.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = keras.Sequential([layers.Dense(12, activation="relu"), layers.Dense(12)])
+
+        def call(self, x: Any) -> Any:
+            return x + self.inner(x)
+
+    keras.utils.set_random_seed(0)
+    x, y = classes()
+    with watch_everything() as watch:
+        given = layers.Input((12,))
+        model = keras.Model(given, layers.Dense(4, activation="softmax")(Block()(given)))
+        model.compile("adam", "sparse_categorical_crossentropy")
+        model.fit(x, y, epochs=2, verbose=0)
+    assert not watch.history.events_of("probe-off")
+    assert watch.history.steps == 38

@@ -123,3 +123,38 @@ def test_labels_aligned_with_a_sequence_want_logarithms_of_probabilities(
     found = [one for one in watch.diagnoses if one.problem == "improper-output-activation"]
     assert bool(found) is bool(said)
     assert not said or said in found[0].sentence
+
+
+@pytest.mark.parametrize("target_first", [True, False])
+def test_a_loss_may_be_given_the_target_before_the_answer(target_first: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(512, 16) * torch.linspace(0.2, 2.0, 16)
+    model = nn.Sequential(nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 16))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    def compared(part: torch.Tensor) -> torch.Tensor:
+        answer = model(part)
+        return F.mse_loss(part, answer) if target_first else F.mse_loss(answer, part)
+
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            for part in x[:384].split(32):
+                optimizer.zero_grad()
+                compared(part).backward()
+                optimizer.step()
+            with torch.no_grad():
+                compared(x[384:])
+    series = watch.history.series
+    assert series("target_std").values[0] == pytest.approx(0.44, abs=0.05)
+    assert series("baseline_loss").values[-1] == pytest.approx(float(x.var(0).mean()), rel=0.2)
+    assert not [one for one in watch.diagnoses if one.severity == "error"]
+
+
+def test_targets_that_were_spread_before_they_are_compared_are_named() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    reward, value = torch.randn(32), torch.randn(32, 1)
+    with pytest.warns(UserWarning, match="target size"):
+        watch = _watched(model, F.mse_loss, reward + value)
+    found = [one for one in watch.diagnoses if one.problem == "shape-broadcast"]
+    assert [one.evidence["target"] for one in found] == [[32, 32]]

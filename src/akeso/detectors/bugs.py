@@ -99,7 +99,8 @@ class ShapeBroadcast(Detector):
         for event in history.events_of("broadcast"):
             output, target = _shape(event, "output"), _shape(event, "target")
             result = _shape(event, "result")
-            if math.prod(result) <= max(math.prod(output), math.prod(target)):
+            square = len(target) == 2 and target == result and set(target) == {math.prod(output)}
+            if math.prod(result) <= max(math.prod(output), math.prod(target)) and not square:
                 continue
             yield Symptom(
                 self.name,

@@ -204,9 +204,10 @@ def _plain(name: object) -> str:
     return str(name).lower().replace("_", "").replace("nn.", "")
 
 
-def updates(history: History, window: Window) -> Floats:
-    """The typical relative change per step of every weight matrix in a window."""
-    found = [typical(history, "update_ratio", weight.name, window) for weight in weights(history)]
+def updates(history: History, window: Window, *, tables: bool = False) -> Floats:
+    """The typical relative change per step of every weight matrix, or of every embedding, in a window."""
+    wanted = [weight for weight in _matrices(history) if weight.looked_up is tables]
+    found = [typical(history, "update_ratio", weight.name, window) for weight in wanted]
     return np.asarray([value for value in found if math.isfinite(value)], np.float64)
 
 

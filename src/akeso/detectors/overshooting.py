@@ -154,7 +154,10 @@ class LearningRateTooHigh(Detector):
         if not times >= self.times_if_driven:
             return
         steps, growth = network.updates(history, window), network.growth(history)
-        if len(steps) < self.layers:
+        if not network.weights(history):
+            steps = network.updates(history, window, tables=True)  # a model made of nothing else
+        # One layer finds its minimum at nearly any rate.
+        if not len(steps) or (len(steps) < self.layers and times < 10.0 * self.times_if_driven):
             return
         # Weights that were driven far out are hardly moved by the same steps any more.
         grown = len(growth) >= self.layers and float(np.median(growth)) >= self.growth

@@ -21,6 +21,8 @@ LOSSES: Final = frozenset(
         "triplet_margin_loss", "triplet_margin_with_distance_loss",
     }
 )  # fmt: skip
+#: Losses that are the same whichever of the two is given first.
+SYMMETRIC: Final = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 #: Losses over pairs and triplets, which have no prediction and target to speak of.
 RELATIONAL: Final = frozenset(
     {"cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
@@ -80,10 +82,29 @@ def _reduction(kwargs: Mapping[str, Any]) -> str:
     return str(kwargs.get("reduction", "mean"))
 
 
-def recognise(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> LossCall | None:
-    """The loss call behind a dispatched function, ``None`` when it compares nothing."""
-    prediction = args[0] if args else kwargs.get("input")
-    target = args[1] if len(args) > 1 else kwargs.get("target")
+def target_first(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool | None:
+    """Whether a loss that is the same either way was given the target before the answer; ``None`` where nothing tells.
+
+    Of the two, the answer is what a gradient goes to.
+    """
+    one, other = _pair_given(args, kwargs)
+    if name not in SYMMETRIC or not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    return None if one.requires_grad == other.requires_grad else other.requires_grad
+
+
+def _pair_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    return args[0] if args else kwargs.get("input"), args[1] if len(args) > 1 else kwargs.get("target")
+
+
+def recognise(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any, *, turned: bool = False
+) -> LossCall | None:
+    """The loss call behind a dispatched function, ``None`` when it compares nothing.
+
+    ``turned`` says that the target was given first.
+    """
+    prediction, target = _pair_given(args, kwargs)[:: -1 if turned else 1]
     if name in RELATIONAL or not isinstance(prediction, torch.Tensor) or not isinstance(target, torch.Tensor):
         return None
     weight = kwargs.get("weight", args[2] if len(args) > 2 and name in _WEIGHTED else None)
@@ -223,10 +244,13 @@ def _astray(node: Any, dimensions: int) -> bool:
 def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:
     """The shape into which an elementwise comparison grows by accident, as ``[N]`` against ``[N, 1]``.
 
-    An accident has as many targets as predictions in another number of dimensions. Pairwise differences, which
-    are meant to grow, are written with the same number of dimensions on both sides.
+    An accident has as many targets as predictions in another number of dimensions, or has happened to the targets
+    already: ``[N, N]`` of them for ``N`` predictions. Pairwise differences, which are meant to grow, are written with
+    the same number of dimensions on both sides.
     """
     count = prediction.numel()
+    if count > 1 and tuple(target.shape) == (count, count) and len(prediction) == count:
+        return tuple(target.shape)
     if count <= 1 or count != target.numel() or prediction.dim() == target.dim():
         return None
     try:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.by_hand import ByHand
 from akeso.torch.keras.layers import is_layer, units_last
-from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise
+from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise, target_first
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
@@ -75,6 +75,7 @@ class Passes:
         self._aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
+        self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
@@ -254,7 +255,7 @@ class Passes:
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function has been called."""
         self.function_calls += 1
-        if self._aside or peek_interpreter_stack() is not None:
+        if self._aside or peek_interpreter_stack() is not None or _has_no_values(result):
             return
         began = perf_counter()
         try:
@@ -319,7 +320,13 @@ class Passes:
         if name == "ctc_loss":
             given = args[0] if args else kwargs.get("log_probs")
             self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
-        call = recognise(name, args, kwargs, result)
+        turned = target_first(name, args, kwargs)
+        if turned:
+            self._target_first.add(name)
+        # Where no gradient tells, as in evaluations, it is the order seen in training.
+        call = recognise(
+            name, args, kwargs, result, turned=name in self._target_first if turned is None else turned
+        )
         if call is None:
             return
         if self.reading and name not in ("cross_entropy", "nll_loss"):
@@ -338,6 +345,11 @@ class Passes:
         self.broken = True
         self.end()
         self._on_error(where, error)
+
+
+def _has_no_values(result: Any) -> bool:
+    """Whether only shapes are worked out, as Keras does where a model is built while it runs."""
+    return isinstance(result, torch.Tensor) and result.is_meta
 
 
 def _place_of(tensor: torch.Tensor) -> int:
