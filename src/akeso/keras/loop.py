@@ -85,7 +85,7 @@ class Loop:
         """Take one step, or as many as Keras takes at once."""
         taps, model = self._taps, self._model()
         if self._deaf or model is None or not taps.concerns(self._mirror):
-            return self.original(*given)
+            return self._step(given)
         if taps.looking and (self._part + 1) % self._gathered(model) == 0:
             return self._seen(model, given)
         outcome = self._step(given)
@@ -285,7 +285,8 @@ class Loop:
         return self._backend.counted(model, outcome, self._tracker) if self._tracker is not None else 0.0
 
     def epoch_ends(self) -> None:
-        """Keras is about to begin its means anew."""
+        """Keras is about to begin its means anew, for a batch, unless an epoch is said to begin."""
+        self.left = 1
         model = self._model()
         if model is not None and self._known and self._means.averaged:
             self._means.end(self._count(model, None))
