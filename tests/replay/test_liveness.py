@@ -53,6 +53,17 @@ def _names(body: str, line: int) -> LoopNames:
             {"b"},
         ),
         ("    for b in s:\n        for c in b:\n            x = c\n        use(x)\n", {"x"}, {"b", "c"}),
+        # Read after the loop: what only some iterations assign has to outlast the others.
+        (
+            "    for b in s:\n        y = b\n        if y:\n            at = b\n    use(at, y)\n",
+            {"at"},
+            {"y", "b"},
+        ),
+        (
+            "    for b in s:\n        if b:\n            continue\n        at = b\n    use(at)\n",
+            {"at"},
+            {"b"},
+        ),
         ("    while n < 9:\n        b = next(s)\n        n = n + 1\n", {"n"}, {"b"}),
     ],
 )

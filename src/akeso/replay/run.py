@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import os
 import tempfile
 from collections.abc import Callable
@@ -131,13 +130,14 @@ class Run:
         for bad in passed:
             self._log.say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
         # Read once; let go of when the program has come to where the snapshot was taken.
-        self._loaded = whole = snapshot.load(info) if info else None
+        self._loaded = snapshot.Loaded(info) if info else None
+        about_it = self._loaded.part("about") if self._loaded else None
         self.steps = info.step if info else 0
-        self._positions = Positions(*_places(whole["about"]) if whole else ())
-        self._pending = Boundary(**whole["about"]["boundary"]) if whole else None
-        if whole is not None:
-            # What the program does with them before it gets there must not reach what is restored.
-            self._whole.plain._values.update(copy.deepcopy(whole["plain"]))
+        self._positions = Positions(*_places(about_it) if about_it else ())
+        self._pending = Boundary(**about_it["boundary"]) if about_it else None
+        if self._loaded is not None:
+            # What the program does with them before it gets there does not reach what is restored.
+            self._whole.plain._values.update(self._loaded.part("plain"))
         self._data = RunData(self.seed, self._about["data"], self._differ, self._log.say, self._save)
         self._start_recording(existing, writing)
 
@@ -364,9 +364,10 @@ class Run:
 
     def _restore(self, frame: FrameType) -> None:
         assert self._loaded is not None
-        lost = self._whole.restore(self._loaded, frame)
+        loaded = self._loaded.whole()
+        lost = self._whole.restore(loaded, frame)
         # What was handed out again on the way here had been handed out before the snapshot.
-        self._samples = list(self._loaded.get("samples", ()))
+        self._samples = list(loaded.get("samples", ()))
         self._positions.restored()
         self._pending = self._loaded = None
         for name in lost:

@@ -213,8 +213,25 @@ def load_tree(info: SnapshotInfo) -> dict[str, Any]:
     return tree
 
 
+class Loaded:
+    """A snapshot in memory, of which each part is put together when it is asked for.
+
+    Its objects may be of classes that the program defines or imports after its run has been made.
+    """
+
+    def __init__(self, info: SnapshotInfo) -> None:
+        self._tree = load_tree(info)
+        self._tensors = read_tensors(info.path / _TENSORS)
+
+    def part(self, name: str, default: Any = None) -> Any:
+        """Return one part of the state, tensors on the devices they came from."""
+        return unpack(self._tree[name], self._tensors) if name in self._tree else default
+
+    def whole(self) -> dict[str, Any]:
+        """Return the whole state."""
+        return {name: self.part(name) for name in self._tree}
+
+
 def load(info: SnapshotInfo) -> dict[str, Any]:
     """Return the whole state a snapshot holds, tensors on the devices they came from."""
-    tree = load_tree(info)
-    state: dict[str, Any] = unpack(tree, read_tensors(info.path / _TENSORS))
-    return state
+    return Loaded(info).whole()

@@ -3,7 +3,8 @@
 :func:`pack` takes a value apart into a tree that JSON can hold and the tensors it refers to; :func:`unpack`
 puts it together again, with the same types, bits, devices and strides. A value of a kind that cannot be
 written exactly is refused with the path that leads to it; nothing is left out silently except functions
-inside dictionaries, which are code and not state (a scheduler's lambda).
+inside dictionaries, which are code and not state (a scheduler's lambda). Objects of the user's classes are
+written by their attributes: see :mod:`akeso.replay.state_records`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import base64
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 import torch
 
 from akeso.errors import BadInput
+from akeso.replay.state_records import attributes, is_record, kind_of, make, name_of
 
 Tree = Any
 _FACTORIES: dict[str, Callable[[], Any]] = {
@@ -30,6 +33,11 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 }
 
 
+def is_code(value: Any) -> bool:
+    """Tell whether a value is a function or the like, and no state."""
+    return callable(value) and not hasattr(value, "state_dict") and not is_record(value)
+
+
 class Packing:
     """Collects the tensors of a tree under names; one storage that is met twice is kept once."""
 
@@ -37,6 +45,7 @@ class Packing:
         self.tensors: dict[str, torch.Tensor] = {}
         self._shared = shared
         self._known: dict[tuple[Any, ...], str] = {}
+        self._around: set[int] = set()
 
     def name(self, tensor: torch.Tensor, path: str) -> str:
         place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), str(tensor.device))
@@ -85,11 +94,7 @@ class Packing:
         return node
 
     def _mapping(self, value: dict[Any, Any], path: str) -> Tree:
-        items = [
-            (entry, item)
-            for entry, item in value.items()
-            if not callable(item) or hasattr(item, "state_dict")
-        ]
+        items = [(entry, item) for entry, item in value.items() if not is_code(item)]
         plain = type(value) is dict and all(type(entry) is str and entry != "$" for entry, _ in items)
         if plain:
             return {entry: self.tree(item, f"{path}.{entry}") for entry, item in items}
@@ -125,7 +130,27 @@ class Packing:
             return {"$": "complex", "v": [self.tree(value.real, path), self.tree(value.imag, path)]}
         if isinstance(value, Path):
             return {"$": "path", "v": str(value)}
-        return None
+        return self._of_users_kind(value, path)
+
+    def _of_users_kind(self, value: Any, path: str) -> Tree | None:
+        """Write members of enumerations, named tuples and records by the names of their classes."""
+        kind = name_of(type(value))
+        if kind is None:
+            return None
+        if isinstance(value, Enum):
+            return (
+                {"$": "enum", "c": kind, "v": value.name} if value.name in type(value).__members__ else None
+            )
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"$": "named", "c": kind, "v": self.tree(list(value), path)}
+        if not is_record(value) or hasattr(value, "state_dict") or hasattr(value, "__next__"):
+            return None
+        if id(value) in self._around:
+            raise BadInput(f"{path} leads back to an object around it; a snapshot cannot hold such a circle")
+        self._around.add(id(value))
+        state = {name: self.tree(item, f"{path}.{name}") for name, item in attributes(value).items()}
+        self._around.discard(id(value))
+        return {"$": "record", "c": kind, "v": state}
 
 
 def pack(value: Any, path: str = "state", shared: bool = True) -> tuple[Tree, dict[str, torch.Tensor]]:
@@ -154,6 +179,8 @@ def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
     if kind == "scalar":
         return np.frombuffer(base64.b64decode(tree["v"]), dtype=np.dtype(tree["t"]))[0]
     body = tree["v"]
+    if "c" in tree:
+        return _of_users_kind_back(kind, tree["c"], body, tensors)
     if kind in ("dict", "OrderedDict", "Counter", "defaultdict"):
         pairs = [(unpack(entry, tensors), unpack(item, tensors)) for entry, item in body]
         if kind == "defaultdict":
@@ -162,6 +189,17 @@ def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
     if kind == "deque":
         return deque(unpack(body, tensors), maxlen=tree["m"])
     return _PLAIN[kind](unpack(body, tensors))
+
+
+def _of_users_kind_back(kind: str, name: str, body: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    found: Any = kind_of(name)
+    if found is None:
+        raise BadInput(f"the snapshot holds an object of the class {name}, which the program no longer has")
+    if kind == "enum":
+        return found[body]
+    if kind == "named":
+        return found._make(unpack(body, tensors))
+    return make(found, {entry: unpack(item, tensors) for entry, item in body.items()})
 
 
 def _counter(pairs: list[tuple[Any, int]]) -> Counter[Any]:

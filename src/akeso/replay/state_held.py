@@ -1,38 +1,35 @@
 """State nobody tracked: plain values are held all the same, anything else is named.
 
-At the first boundary of a run (before any batch) every variable of the user's frames is marked. A plain value
-that is no longer what it was then, and that the loop does not merely use as scratch, belongs to the state of
-the run: it is written to snapshots and bound again on resume. A generator found this way is captured like
-one that was registered. What changes and cannot be written (a model, an optimizer, an iterator nobody
-tracks) is returned as a :class:`Hole`, with the name of the variable and what to do.
+At the first boundary of a run (before any batch) everything the program can reach is marked: see
+:mod:`akeso.replay.state_places`. A plain value that is no longer what it was then, and that the loop does not
+merely use as scratch, belongs to the state of the run: it is written to snapshots and bound again on resume.
+A generator found this way is captured like one that was registered. What changes and cannot be written (a
+model, an optimizer, an iterator nobody tracks) is returned as a :class:`Hole`, with the name of the variable
+and what to do.
 """
 
 from __future__ import annotations
 
-import io
-import sys
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from akeso.errors import BadInput
-from akeso.replay import digests, generators, state_foreign
+from akeso.replay import generators
 from akeso.replay.state import pack
-from akeso.replay.state_frames import assign, is_users, users_frames, variables
-from akeso.replay.state_liveness import LoopNames, loops_around
+from akeso.replay.state_frames import users_frames
+from akeso.replay.state_liveness import loops_around
+from akeso.replay.state_marks import has_state, is_iterator, is_table, mark
+from akeso.replay.state_places import Place, Places
+from akeso.replay.state_records import is_record
 from akeso.replay.state_tracked import put_back
 from akeso.replay.state_wrappers import unwrap
 
-_SCALARS = (bool, int, float, complex, str, bytes, type(None))
-_CONTAINERS = (dict, list, set, tuple, deque, frozenset)
-_ENDS = 64
 _NEVER = object()
 
 
@@ -48,24 +45,13 @@ class Hole:
         return f"{self.name}: {self.why}; {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """One variable, attribute or item that can be read and bound."""
-
-    path: str
-    value: Any
-    bind: Callable[[Any], None]
-    foreign: bool = False
-    """Whether it is a number of an object that belongs to an installed package."""
-
-
 class Held:
     """Watches the frames of one program for one run."""
 
     def __init__(self, ours: tuple[type, ...], tracked: Callable[[], dict[str, Any]]) -> None:
-        self._ours = ours
-        self._tracked = tracked
+        self._places = Places(ours, tracked)
         self._marks: dict[str, Any] | None = None
+        self._records: dict[str, Any] = {}
         self._always: set[str] = set()
         # Models and the like are told by identity: one object has many names on the way up the frames. Each
         # is kept with its first mark, and thereby alive, so that no other object can take its number.
@@ -74,11 +60,13 @@ class Held:
     def baseline(self, frame: FrameType, known: set[int]) -> None:
         """Remember what every variable is before the first batch."""
         self._marks = {}
-        for place in self._places(frame, known, False, set()):
+        for place in self._places.find(frame, known, False):
             if _is_stateful(place.value):
                 self._changed(place.value)
+            elif is_record(place.value):
+                self._records[place.path] = place.value
             else:
-                self._marks[place.path] = _mark(place.value)
+                self._marks[place.path] = mark(place.value)
 
     @property
     def ready(self) -> bool:
@@ -92,40 +80,62 @@ class Held:
         assert self._marks is not None
         held: dict[str, Any] = {}
         holes: list[Hole] = list(_hidden(frame)) if not at_end else []
-        for place in self._places(frame, known, at_end, set()):
-            value, path = place.value, place.path
-            if _is_stateful(value):
-                if not _wraps(value, known) and self._changed(value):
-                    holes.append(_untracked(path, value))
+        written: str | None = None
+        for place in self._places.find(frame, known, at_end):
+            path, value = place.path, place.value
+            if written is not None and path.startswith((f"{written}.", f"{written}[")):
+                continue  # a part of what is written as a whole
+            if is_record(value):
+                if self._records.get(path, _NEVER) is not value and _error(value, path) is None:
+                    # Put in the place of another, or made by the loop: not to be mixed with what was there.
+                    held[path], written = {"plain": value, "new": True}, path
                 continue
-            if place.foreign and path.endswith(".accumulate_grad_batches") and value > 1:
-                holes.append(_accumulating(path, value))
-            before = self._marks.get(path, _NEVER)
-            if place.foreign and before is _NEVER:
-                continue  # of an object that the loop makes; a resumed one makes its own
-            changed = path in self._always or before is _NEVER or before != _mark(value)
-            if generators.is_generator(value):
-                held[path] = {"random": generators.private_state(value)}
-            elif _is_iterator(value):
-                holes.append(_iterator(path, value))
-            elif changed:
-                try:
-                    pack(value, path)
-                except BadInput as error:
-                    if before is not _NEVER:
-                        holes.append(Hole(path, f"it changes from step to step, and {error}", "or track it"))
-                    continue
-                held[path] = {"plain": value}
+            entry, hole = self._examine(place, known)
+            holes += [hole] if hole is not None else []
+            if entry is not None:
+                held[path] = entry
+                written = path if place.whole else written
         return held, tuple(holes)
 
+    def _examine(self, place: Place, known: set[int]) -> tuple[dict[str, Any] | None, Hole | None]:
+        """Return what a snapshot has to hold of a place, if anything, and the hole that it is, if it is one."""
+        assert self._marks is not None
+        path, value = place.path, place.value
+        if _is_stateful(value):
+            lost = not _wraps(value, known) and self._changed(value)
+            return None, _untracked(path, value) if lost else None
+        hole = None
+        if place.foreign and path.endswith(".accumulate_grad_batches") and value > 1:
+            hole = _accumulating(path, value)
+        before = self._marks.get(path, _NEVER)
+        if before is _NEVER and (place.foreign or (place.distant and not _is_plain(value))):
+            return None, hole  # of an object that the loop makes; a resumed one makes its own
+        if generators.is_generator(value):
+            return {"random": generators.private_state(value)}, hole
+        if is_iterator(value):
+            moved = not place.distant or before != mark(value)
+            return None, _iterator(path, value) if moved else hole
+        if path not in self._always and before is not _NEVER and before == mark(value):
+            return None, hole
+        if is_table(value) and not isinstance(value, np.ndarray | np.generic | torch.Tensor):
+            return None, _table(path, value)
+        error = _error(value, path)
+        if error is None:
+            return {"plain": value}, hole
+        if place.whole and before is not _NEVER and len(value) == before[0]:
+            return None, hole  # its parts are looked at one by one
+        if before is not _NEVER:
+            hole = Hole(path, f"it changes from step to step, and {error}", "or track it")
+        return None, hole
+
     def _changed(self, value: Any) -> bool:
-        mark = _mark(value)
-        return bool(self._first.setdefault(id(value), (value, mark))[1] != mark)
+        now = mark(value)
+        return bool(self._first.setdefault(id(value), (value, now))[1] != now)
 
     def restore(self, frame: FrameType, known: set[int], state: dict[str, Any]) -> tuple[str, ...]:
         """Bind what was held; return the names that are no longer there."""
         self._always |= set(state)
-        places = {place.path: place for place in self._places(frame, known, True, set())}
+        places = {place.path: place for place in self._places.find(frame, known, True)}
         lost = []
         for path, entry in state.items():
             place = places.get(path)
@@ -136,128 +146,41 @@ class Held:
                     generators.restore_private(place.value, entry["random"])
                 continue
             saved = entry["plain"]
-            if place is not None:
-                new = put_back(place.value, saved) if _in_place(place.value, saved) else saved
-                if new is not place.value and not _bound(place, new):
+            if place is None:
+                if not self._places.create(frame, path, saved):
                     lost.append(path)
-            elif not self._create(frame, path, saved):
+                continue
+            kept = not entry.get("new") and _in_place(place.value, saved)
+            new = put_back(place.value, saved) if kept else saved
+            if new is not place.value and not _bound(place, new):
                 lost.append(path)
         return tuple(lost)
 
-    def _create(self, frame: FrameType, path: str, value: Any) -> bool:
-        """Bind a variable that does not exist yet in this process."""
-        for label, users in users_frames(frame):
-            name = path.removeprefix(label)
-            if path.startswith(label) and name.isidentifier():
-                assign(users, name, value)
-                return True
-        return False
 
-    def _places(self, frame: FrameType, known: set[int], at_end: bool, seen: set[int]) -> Iterator[_Place]:
-        innermost = True
-        for label, users in users_frames(frame):
-            names = loops_around(users.f_code, users.f_lineno) if innermost else None
-            scratch = _scratch(names, at_end) if names else frozenset()
-            read = names.read if names else frozenset()
-            for name, value in variables(users).items():
-                # An iterator matters where the loops of the run take from it; those further out start anew.
-                if name not in scratch and (name in read or not _is_iterator(value)):
-                    bind = _binder(users, name)
-                    yield from self._within(f"{label}{name}", value, bind, known, seen, 4)
-            innermost = False
-        for name, value in self._tracked().items():
-            # Generators inside tracked objects, and plain attributes of modules: no state dict has them.
-            for path, generator in generators.find(value, name):
-                if id(generator) not in known and generator is not value:
-                    yield _Place(f"track:{path}", generator, _no_bind)
-            if isinstance(value, torch.nn.Module):
-                for path, (owner, entry, item) in module_attributes(name, value).items():
-                    if id(item) not in known:
-                        yield _Place(f"track:{path}", item, _setter(owner, entry))
-
-    def _within(
-        self, path: str, value: Any, bind: Callable[[Any], None], known: set[int], seen: set[int], depth: int
-    ) -> Iterator[_Place]:
-        if isinstance(value, _SCALARS):
-            yield _Place(path, value, bind)
-            return
-        if id(value) in known or id(value) in seen or self._skipped(value):
-            return
-        seen.add(id(value))
-        if (
-            isinstance(
-                value, torch.Tensor | np.ndarray | np.generic | torch.nn.Module | torch.optim.Optimizer
-            )
-            or generators.is_generator(value)
-            or _has_state(value)
-            or _is_iterator(value)
-        ):
-            yield _Place(path, value, bind)
-        elif isinstance(value, _CONTAINERS):
-            inner = [item for item in _items(value) if depth and _is_users_object(item[1])]
-            if inner:
-                for entry, item in inner:
-                    yield from self._within(f"{path}[{entry!r}]", item, _no_bind, known, seen, depth - 1)
-            else:
-                yield _Place(path, value, bind)
-        elif depth and _is_users_object(value):
-            for entry, item in list(vars(value).items()):
-                setter = _setter(value, entry)
-                yield from self._within(f"{path}.{entry}", item, setter, known, seen, depth - 1)
-        elif depth and state_foreign.is_foreign(value):
-            for entry, owner, attribute, number in state_foreign.numbers(value):
-                yield _Place(f"{path}.{entry}", number, _setter(owner, attribute), foreign=True)
-            for entry, scaler in state_foreign.scalers(value).items():
-                yield from self._within(f"{path}.{entry}", scaler, _no_bind, known, seen, 0)
-
-    def _skipped(self, value: Any) -> bool:
-        kinds = (ModuleType, type, Dataset, DataLoader, Sampler, io.IOBase, torch.device, torch.dtype)
-        # A generator, a bound method or a module may be callable too; only plain code is passed over here.
-        return isinstance(value, (*self._ours, *kinds)) or hasattr(value, "__code__")
+def _error(value: Any, path: str) -> BadInput | None:
+    """Return why a value cannot be written, if it cannot."""
+    try:
+        pack(value, path)
+    except BadInput as error:
+        return error
+    return None
 
 
-def module_attributes(name: str, module: torch.nn.Module) -> dict[str, tuple[Any, str, Any]]:
-    """Return the plain attributes of a tracked module and its parts: owner, attribute and value by path."""
-    base = set(vars(torch.nn.Module()))
-    found = {}
-    for path, part in module.named_modules():
-        for entry, item in vars(part).items():
-            if entry not in base and isinstance(
-                item, (*_SCALARS, torch.Tensor, np.ndarray, list, dict, deque)
-            ):
-                found[".".join(word for word in (name, path, entry) if word)] = (part, entry, item)
-    return found
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
 
 
-def _binder(frame: FrameType, name: str) -> Callable[[Any], None]:
-    return lambda value: assign(frame, name, value)
-
-
-def _setter(owner: Any, attribute: str) -> Callable[[Any], None]:
-    return lambda value: setattr(owner, attribute, value)
-
-
-def _bound(place: _Place, value: Any) -> bool:
-    """Bind a place; a package may guard its attributes, and that is no reason to end a run."""
+def _bound(place: Place, value: Any) -> bool:
+    """Bind a place, or put the value into what is there; a package may guard its attributes."""
     try:
         place.bind(value)
+    except BadInput:  # an item of a container
+        return put_back(place.value, value) is place.value
     except (AttributeError, TypeError):
         if not place.foreign:
             raise
         return False
     return True
-
-
-def _no_bind(value: Any) -> None:
-    raise BadInput("an item of a container cannot be bound")
-
-
-def _scratch(names: LoopNames, at_end: bool) -> frozenset[str]:
-    return names.scratch_at_end if at_end else names.scratch
-
-
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    return list(value.items() if isinstance(value, dict) else enumerate(value))[:1000]
 
 
 def _in_place(live: Any, saved: Any) -> bool:
@@ -266,17 +189,10 @@ def _in_place(live: Any, saved: Any) -> bool:
     )
 
 
-def _is_users_object(value: Any) -> bool:
-    module = sys.modules.get(type(value).__module__)
-    return hasattr(value, "__dict__") and is_users(getattr(module, "__file__", None) or "<user>")
-
-
-def _has_state(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
-
-
 def _is_stateful(value: Any) -> bool:
-    return isinstance(value, torch.nn.Module | torch.optim.Optimizer) or _has_state(value)
+    return isinstance(value, torch.nn.Module | torch.optim.Optimizer) or (
+        not isinstance(value, type) and has_state(value)
+    )
 
 
 def _wraps(value: Any, known: set[int]) -> bool:
@@ -291,10 +207,6 @@ def _wraps(value: Any, known: set[int]) -> bool:
             id(part) in known for part in vars(value).values() if isinstance(part, torch.optim.Optimizer)
         )
     return False
-
-
-def _is_iterator(value: Any) -> bool:
-    return hasattr(value, "__next__") and not isinstance(value, type)
 
 
 def _hidden(frame: FrameType) -> Iterator[Hole]:
@@ -342,33 +254,9 @@ def _accumulating(path: str, count: int) -> Hole:
     )
 
 
-def _label(entry: Any) -> str:
-    return repr(entry) if isinstance(entry, _SCALARS) else type(entry).__name__
-
-
-def _mark(value: Any, depth: int = 4) -> Any:
-    """Return something small that changes when a value does; large data is looked at in samples."""
-    if isinstance(value, float):
-        return digests.bits(value)
-    if isinstance(value, _SCALARS):
-        return (type(value).__name__, value)
-    if isinstance(value, torch.Tensor):
-        flat = value.detach().reshape(-1) if value.layout == torch.strided else value.detach()._values()
-        sample = flat[:: max(1, flat.numel() // 4096)]
-        return (tuple(value.shape), value._version, str(digests.of_tensors([sample.cpu()])))
-    if isinstance(value, np.ndarray):
-        part = value.reshape(-1)[:: max(1, value.size // 4096)]
-        return (value.shape, zlib.crc32(part.tobytes()) if value.dtype != object else repr(part)[:1000])
-    if isinstance(value, torch.nn.Module):
-        return [_mark(item) for item in (*value.parameters(), *value.buffers())]
-    if isinstance(value, torch.optim.Optimizer):
-        return _mark(value.state_dict(), 5)
-    if generators.is_generator(value):
-        return digests.of(value)
-    if isinstance(value, _CONTAINERS) and depth:
-        items = _items(value) if not isinstance(value, set | frozenset) else [(0, sorted(map(repr, value)))]
-        some = items if len(items) <= 2 * _ENDS else items[:_ENDS] + items[-_ENDS:]
-        return (len(value), [(_label(entry), _mark(item, depth - 1)) for entry, item in some])
-    if _has_state(value) and depth:
-        return _mark(value.state_dict(), depth - 1)
-    return type(value).__name__
+def _table(path: str, value: Any) -> Hole:
+    return Hole(
+        path,
+        f"this {type(value).__name__} changes from step to step and cannot be written without pickle",
+        "keep its rows in a list, and make it from them where it is needed",
+    )

@@ -23,7 +23,9 @@ class LoopNames:
     """What the loops around one line do with their names."""
 
     scratch: frozenset[str]
-    """Names the innermost loop assigns before it reads them: worth nothing between two iterations."""
+    """Names the innermost loop assigns before it reads them: worth nothing between two iterations.
+
+    A name that only some iterations assign is none of them where it is read after the loop: the best epoch."""
     scratch_at_end: frozenset[str]
     """Names worth nothing once the innermost loop is over."""
     read: frozenset[str]
@@ -54,13 +56,15 @@ def loops_around(code: CodeType, line: int) -> LoopNames | None:
         and isinstance(node.ctx, ast.Load)
         and node.lineno > (inner.end_lineno or 0)
     }
+    # Functions of the scope may be called after the loop wherever they stand.
+    elsewhere = {name for node in nodes if isinstance(node, _SCOPES) for name in _read(node)}
     counters: list[tuple[str, int]] = []
     zipped: list[int] = []
     # A loop further out is entered anew by a resumed process and counts its way through what is done.
     if isinstance(inner, ast.For):
         _head(inner, counters, zipped)
     return LoopNames(
-        scratch=frozenset(assigned - _carried(inner) - outside),
+        scratch=frozenset(assigned - _carried(inner) - outside - (_seldom(inner) & (after | elsewhere))),
         scratch_at_end=frozenset(assigned - outside - after),
         read=frozenset(_read(loops[0])),
         counters=tuple(counters),
@@ -77,13 +81,23 @@ def _carried(loop: _Loop) -> set[str]:
     return exposed.names & _assigned(loop)
 
 
+def _seldom(loop: _Loop) -> set[str]:
+    """Return the names that an iteration may leave as they were."""
+    flow = _Exposed()
+    done: set[str] = set(_stored(loop.target)) if isinstance(loop, ast.For) else set()
+    ends = [] if flow.body(loop.body, done) else [done]
+    ends += flow.continued
+    surely = set.intersection(*ends) if ends else set[str]()
+    return _assigned(loop) - surely
+
+
 def _assigned(loop: _Loop) -> set[str]:
     stored = {name for node in loop.body for name in _stored(node)}
     return stored | (set(_stored(loop.target)) if isinstance(loop, ast.For) else set())
 
 
-def _read(loop: _Loop) -> set[str]:
-    nodes = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+def _read(tree: ast.AST) -> set[str]:
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load)}
 
 
@@ -167,6 +181,8 @@ class _Exposed:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.continued: list[set[str]] = []
+        """What was surely assigned at each ``continue``; those of loops inside are among them."""
 
     def expression(self, node: ast.AST | None, done: set[str]) -> None:
         if node is None:
@@ -205,6 +221,8 @@ class _Exposed:
         if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue):
             for child in ast.iter_child_nodes(node):
                 self.expression(child, done)
+            if isinstance(node, ast.Continue):
+                self.continued.append(set(done))
             return True
         if isinstance(node, ast.If):
             self.expression(node.test, done)

@@ -27,6 +27,8 @@ import torch
 
 from akeso.errors import BadInput
 from akeso.replay import generators, state_foreign
+from akeso.replay.state import is_code
+from akeso.replay.state_records import attributes, is_frozen, is_record, put
 from akeso.replay.state_wrappers import unwrap
 
 
@@ -271,8 +273,14 @@ def put_back(live: Any, saved: Any) -> Any:
         return live
     if isinstance(live, dict) and isinstance(saved, dict):
         merged = {entry: put_back(live.get(entry), item) for entry, item in saved.items()}
+        # Functions are code and in no snapshot; they stay where they are.
+        code = {entry: item for entry, item in live.items() if entry not in saved and is_code(item)}
+        order = [entry for entry in live if entry in merged or entry in code]
         live.clear()
-        live.update(merged)
+        if len(order) == len(merged) + len(code):
+            live.update({entry: (merged if entry in merged else code)[entry] for entry in order})
+        else:
+            live.update({**merged, **code})
         return live
     if isinstance(live, list) and isinstance(saved, list):
         known = live + [None] * len(saved)
@@ -282,4 +290,7 @@ def put_back(live: Any, saved: Any) -> Any:
         live.clear()
         live.extend(saved) if isinstance(live, deque) else live.update(saved)
         return live
+    if is_record(saved) and type(live) is type(saved) and not is_frozen(live):
+        state = attributes(saved)
+        return put(live, {name: put_back(getattr(live, name, None), item) for name, item in state.items()})
     return saved

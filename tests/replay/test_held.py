@@ -1,0 +1,178 @@
+"""State that nobody names: wherever a program keeps plain values, they are there again after a kill."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from akeso.errors import Refused
+from akeso.replay.run import Run
+from akeso.replay.state import pack, unpack
+
+PROGRAM = """
+import argparse, collections, dataclasses, enum, functools, os, signal, sys, types
+import shelf
+from akeso.replay import Run
+
+Step = collections.namedtuple("Step", "number value")
+
+class Phase(enum.Enum):
+    EARLY = 1
+    LATE = 2
+
+@dataclasses.dataclass
+class Best:
+    value: float
+    at: int
+
+@dataclasses.dataclass(slots=True)
+class Ring:
+    items: list
+    place: int = 0
+
+class Meter:
+    calls = 0
+    def __init__(self):
+        self.total = 0.0
+
+class Plain:
+    pass
+
+def averager():
+    total = count = 0
+    def add(value):
+        nonlocal total, count
+        total, count = total + value, count + 1
+        return total / count
+    return add
+
+def remember(value, kept=[]):
+    kept.append(value)
+    remember.calls = getattr(remember, "calls", 0) + 1
+    return list(kept)
+
+def main(folder, stop):
+    run = Run(folder, snapshot_every=2)
+    phase, best, first = Phase.EARLY, None, Best(99.0, -1)
+    last = first
+    options, space = argparse.Namespace(rate=1.0), types.SimpleNamespace(inner={"scale": 1.0})
+    ring, meters, steps, mean = Ring([0] * 3), [Meter(), Meter()], collections.deque(maxlen=4), averager()
+    mean_of = functools.partial(mean)
+    table = {"square": lambda x: x * x, "count": 0}
+    plain = Plain()
+    for number in run.iterations(12):
+        value = table["square"]((number * 7) % 5)
+        if number == 5:
+            phase = Phase.LATE
+        if best is None or value > best.value:
+            best = Best(value, number)
+        last = Best(value, number)
+        options.rate *= 0.9
+        space.inner["scale"] += 1
+        ring.items[ring.place] = value
+        ring.place = (ring.place + 1) % 3
+        meters[number % 2].total += value
+        Meter.calls += 1
+        if number % 4 == 0:
+            meters.append(Meter())
+        steps.append(Step(number, value))
+        average, kept = mean_of(value), remember(value)
+        table["count"] += 1
+        plain.seen = getattr(plain, "seen", 0) + 1
+        shelf.add(value)
+        run.step(value)
+        run._writer.wait()
+        if run.steps == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+    print(phase, best, last, first, options, space, ring, [m.total for m in meters], Meter.calls, steps, average,
+          kept, remember.calls, table["count"], table["square"](3), plain.seen, list(Phase),
+          shelf.COUNT, shelf.KEPT, shelf.latest, run.mismatches)
+
+main(sys.argv[1], int(os.environ.get("STOP", "0")))
+"""
+SHELF = """
+COUNT = 0
+KEPT = []
+
+def add(value):
+    global COUNT, latest
+    COUNT += 1
+    latest = value
+    KEPT.append(value)
+"""
+
+
+def test_plain_values_are_there_again_wherever_they_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "shelf.py").write_text(SHELF)
+
+    def life(folder: str, stop: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / folder)]
+        environment = {**os.environ, "STOP": str(stop)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    whole = life("whole")
+    assert whole.returncode == 0, whole.stderr
+    assert life("cut", 7).returncode == -signal.SIGKILL
+    again = life("cut")
+    assert "after step 6" in again.stderr
+    assert again.stdout == whole.stdout
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    parts: tuple[Any, ...]
+
+
+def test_records_are_written_by_their_attributes_and_circles_are_refused() -> None:
+    value = [Point(1.5, (Colour.RED, Point(2.0, ()))), Colour.RED]
+    tree, tensors = pack(value)
+    back = unpack(tree, tensors)
+    assert back == value
+    assert back[1] is Colour.RED
+
+    class Inside:
+        """Nobody can find it again by its name."""
+
+    with pytest.raises(Exception, match="without pickle"):
+        pack(Inside())
+    circle = Point(1.0, ([],))
+    circle.parts[0].append(circle)
+    with pytest.raises(Exception, match="circle"):
+        pack(circle)
+
+
+@pytest.mark.usefixtures("process_as_before")
+def test_a_table_that_grows_and_a_generator_in_a_closure_are_named(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+
+    def levels() -> Any:
+        level = 0.0
+        while True:
+            level += 0.1
+            yield level
+
+    source = levels()
+    draw = functools.partial(next, source)
+    table = pandas.DataFrame(columns=["loss"])
+    with Run(tmp_path / "run") as run, pytest.raises(Refused) as error:  # noqa: PT012
+        for number in run.iterations(5):
+            table.loc[len(table)] = [number]
+            draw()
+            run.step(number)
+    assert "table: this DataFrame changes" in str(error.value)
+    assert "generator is an iterator" in str(error.value)
