@@ -13,7 +13,6 @@ from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput, Stop
 from akeso.history import History
-from akeso.search import hearing
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
 
@@ -71,7 +70,6 @@ class Inspection:
         self._profile, self._found = profile, found
         self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
-        self._hearing: Any = None
         self._before = 0  # steps that were watched before a fresh start
         self._begun = 0  # of the present watch: the first step since the last report
 
@@ -81,18 +79,16 @@ class Inspection:
             return
         import akeso
 
-        with hearing.ONE_AT_A_TIME:
-            self._watch = akeso.watch(
-                self.models,
-                self._optimizers or None,
-                run=self._run,
-                profile=self._profile.detectors,
-                planned_steps=self._planned,
-                statistics=self._profile.detectors == "bttackler",
-                **(FRUGALLY if self._profile.detectors == "akeso" else {}),
-                on_finding=self._found,
-            )
-            self._hearing = hearing.begin(self._watch)
+        self._watch = akeso.watch(
+            self.models,
+            self._optimizers or None,
+            run=self._run,
+            profile=self._profile.detectors,
+            planned_steps=self._planned,
+            statistics=self._profile.detectors == "bttackler",
+            **(FRUGALLY if self._profile.detectors == "akeso" else {}),
+            on_finding=self._found,
+        )
         if self._epochs is not None:
             self._watch.history.facts.update({REPORTED: [], PLANNED: self._epochs})
 
@@ -140,6 +136,4 @@ class Inspection:
         """Takes the probe out; a second call does nothing."""
         watch, self._watch = self._watch, None
         if watch is not None:
-            with hearing.ONE_AT_A_TIME:
-                hearing.end(self._hearing)
-                watch.close()
+            watch.close()

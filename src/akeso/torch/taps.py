@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
@@ -28,6 +29,8 @@ class Listener:
 
     #: Whether nothing of the step under way is wanted but its loss and its end: ``before_step`` is not told.
     calm = False
+    #: The thread in which it began to listen.
+    home = 0
     #: Whether the step under way is looked into.
     looking = False
 
@@ -128,11 +131,16 @@ def _inside_forward() -> bool:
     return False
 
 
+#: Has ``home`` in threads in which somebody listens, or did.
+_HERE = threading.local()
+
+
 class Taps:
     """The wrapped functions and global hooks, and who listens to them."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._lock = threading.RLock()  # whoever begins or ends to listen does so alone
         self._restore: list[Callable[[], None]] = []
         self._guarded = False
         self._capturing = False
@@ -140,31 +148,45 @@ class Taps:
 
     def add(self, listener: Listener) -> None:
         """Let ``listener`` hear from now on."""
-        if not self._guarded:
-            # a forked worker is not the training; asking for the process at every step would cost a system call
-            self._guarded = True
-            os.register_at_fork(after_in_child=self._forked)
-        if not self._listeners:
-            self._install()
-        self._listeners = [*self._listeners, listener]
-        self.meet_keras()
+        with self._lock:
+            if not self._guarded:
+                # a forked worker is not the training; asking for the process at every step would cost a system call
+                self._guarded = True
+                os.register_at_fork(after_in_child=self._forked)
+            if not self._listeners:
+                self._install()
+            listener.home = _HERE.home = threading.get_ident()
+            self._listeners = [*self._listeners, listener]
+            self.meet_keras()
 
     def remove(self, listener: Listener) -> None:
         """``listener`` hears nothing any more; the last one to go takes the taps out."""
-        if listener not in self._listeners:
-            return
-        self._listeners = [other for other in self._listeners if other is not listener]
-        if not self._listeners:
-            for restore in reversed(self._restore):
-                restore()
-            self._restore.clear()
-            self._keras = False
+        with self._lock:
+            if listener not in self._listeners:
+                return
+            self._listeners = [other for other in self._listeners if other is not listener]
+            if not self._listeners:
+                for restore in reversed(self._restore):
+                    restore()
+                self._restore.clear()
+                self._keras = False
+
+    @property
+    def _hearing(self) -> list[Listener]:
+        """Those to whom it matters what happens here: the listeners of this thread, of trainings side by side.
+
+        Where nobody has ever listened, it may be anybody's training: a script may train in a thread of its own.
+        """
+        home = getattr(_HERE, "home", 0)
+        return (
+            [listener for listener in self._listeners if listener.home == home] if home else self._listeners
+        )
 
     def tell(self, where: str, *args: Any) -> None:
         """Call the method ``where`` of every listener; an error switches that one method off."""
         if self._capturing:
             return
-        for listener in self._listeners:
+        for listener in self._hearing:
             try:
                 getattr(listener, where)(*args)
             except Exception as error:
@@ -173,14 +195,14 @@ class Taps:
 
     def stepping(self, optimizer: Any, *, closure: bool) -> None:
         """An optimizer is about to step: tell those who want to know."""
-        for listener in self._listeners:
+        for listener in self._hearing:
             if not listener.calm:
                 self.tell("before_step", optimizer, closure)
                 return
 
     def concerns(self, model: torch.nn.Module) -> bool:
         """Whether anybody wants to hear of a model."""
-        return any(listener.concerned(model) for listener in self._listeners)
+        return any(listener.concerned(model) for listener in self._hearing)
 
     @property
     def listening(self) -> bool:
@@ -190,12 +212,12 @@ class Taps:
     @property
     def looking(self) -> bool:
         """Whether anybody wants the step under way looked into."""
-        return any(listener.looking for listener in self._listeners)
+        return any(listener.looking for listener in self._hearing)
 
     @property
     def calm(self) -> bool:
         """Whether nobody wants more of the step under way than its loss and its end."""
-        return all(listener.calm for listener in self._listeners)
+        return all(listener.calm for listener in self._hearing)
 
     def meet_keras(self, *, arrived: bool = False) -> None:
         """Listen to Keras too, where it is there (or said to have ``arrived``) and is not listened to yet."""
