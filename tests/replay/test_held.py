@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from akeso.errors import Refused
+from akeso.errors import BadInput, Refused
+from akeso.replay.resume import VARIABLE, Orders
 from akeso.replay.run import Run
 from akeso.replay.state import pack, unpack
 
@@ -176,3 +177,37 @@ def test_a_table_that_grows_and_a_generator_in_a_closure_are_named(tmp_path: Pat
             run.step(number)
     assert "table: this DataFrame changes" in str(error.value)
     assert "generator is an iterator" in str(error.value)
+
+
+@pytest.mark.usefixtures("process_as_before")
+@pytest.mark.parametrize("given", ["file", "path"])
+def test_a_tracked_log_has_every_line_once(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.csv"
+    for stop in (7, 8, 0):
+        with open(log, "a") as file, Run(tmp_path / "run", snapshot_every=3, keep=9) as run:
+            run.track(log=file if given == "file" else log)
+            for number in run.iterations(12):
+                if given == "file":
+                    file.write(f"{number}\n")
+                else:
+                    with open(log, "a") as again:
+                        again.write(f"{number}\n")
+                run.step(number)
+                run._writer.wait()
+                if run.steps == stop:
+                    break
+    assert log.read_text().split() == [str(number) for number in range(12)]
+    # A replay reads the run and leaves the log to it.
+    orders = Orders("replay", str(tmp_path / "run"), True, 8, 9, str(tmp_path / "report"))
+    monkeypatch.setenv(VARIABLE, orders.environment()[VARIABLE])
+    with Run(tmp_path / "run") as run, pytest.raises(SystemExit):  # noqa: PT012
+        assert run.steps == 6
+        run.track(log=log)
+        for number in run.iterations(12):
+            run.step(number)
+    assert len(log.read_text().split()) == 12
+    monkeypatch.delenv(VARIABLE)
+    with open(log, "w") as empty, Run(tmp_path / "other") as run, pytest.raises(BadInput, match="with 'a'"):
+        run.track(log=empty)

@@ -26,7 +26,7 @@ from akeso.replay.run_position import Boundary, Positions
 from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
 from akeso.replay.snapshot_background import BackgroundWriter
-from akeso.replay.state_tracked import TrackedOptimizer
+from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
 from akeso.replay.state_wrappers import hooked
 
@@ -230,6 +230,8 @@ class Run:
         """
         for name, value in objects.items():
             item = self._whole.track(name, value)
+            if isinstance(item, TrackedFile):
+                item.untouched = self._replaying or not self._leader
             if isinstance(item, TrackedOptimizer):
                 stepping = hooked(item.value)
                 if stepping is not None:

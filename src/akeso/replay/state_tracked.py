@@ -16,9 +16,12 @@ opaque         state of unknown meaning                              every bit t
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -83,7 +86,9 @@ class TrackedModule(Tracked):
         if (missing or strange) and not lazy:
             raise BadInput(
                 f"{self.name} is another model than the one in the snapshot: it lacks {missing[:3]}, has "
-                f"{strange[:3]} besides; build the model as the recorded script does"
+                f"{strange[:3]} besides; build the model as the recorded script does. One that grows or is "
+                "pruned on the way has to be brought to its form before the first batch: keep what tells the "
+                "form in run.state, which is there as soon as the run is made"
             )
         self.value.load_state_dict(whole, strict=True)
         buffers = dict(self.value.named_buffers())
@@ -172,6 +177,47 @@ class TrackedPlain(Tracked):
         put_back(self.value, state)
 
 
+class TrackedFile(Tracked):
+    """A file that grows: a process that goes on cuts off what was written after the snapshot."""
+
+    type = StateType.POSITION
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(name, value)
+        #: Whether the file is another process's to cut: in a replay, on ranks that do not lead.
+        self.untouched = False
+        self._then: Any = None
+        mode = getattr(value, "mode", "a")
+        if isinstance(mode, str) and ("w" in mode or "x" in mode):
+            raise BadInput(
+                f"run.track({name}=...) was given {value.name!r}, opened with mode {mode!r}, which empties it "
+                "when the program is started again; open it with 'a'"
+            )
+
+    def _path(self) -> Path:
+        return self.value if isinstance(self.value, Path) else Path(self.value.name)
+
+    def capture(self) -> Any:
+        if self._then is not None:
+            return self._then
+        if not isinstance(self.value, Path) and not self.value.closed:
+            self.value.flush()
+        return {"bytes": self._path().stat().st_size if self._path().exists() else 0}
+
+    def restore(self, state: Any) -> None:
+        if self.untouched:
+            self._then = state
+            return
+        there = self.capture()["bytes"]
+        if there < state["bytes"]:
+            raise BadInput(
+                f"{self._path()} has {there} bytes, but had {state['bytes']} when the snapshot was taken: "
+                "something was cut off or it was replaced; put it back, or begin a new run folder"
+            )
+        if there > state["bytes"]:
+            os.truncate(self._path(), state["bytes"])
+
+
 class TrackedObject(Tracked):
     """An object of a class of the user's, by its attributes, but for code and what is tracked itself."""
 
@@ -251,6 +297,8 @@ def adopt(name: str, value: Any) -> Tracked:
         return TrackedStateDict(name, value)
     if isinstance(value, _PLAIN):
         return TrackedPlain(name, value)
+    if isinstance(value, Path | io.IOBase):
+        return TrackedFile(name, value)
     if state_foreign.is_trainer(value):
         return TrackedTrainer(name, value)
     if hasattr(value, "__dict__") and not isinstance(value, _CODE):
