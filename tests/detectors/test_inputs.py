@@ -52,3 +52,12 @@ def test_data_out_of_scale_may_show_its_harm_in_validation_alone() -> None:
     # What is learned by heart is overfitting, whatever the scale.
     by_heart = replace(mixed, loss=falling(2.3, 0.01), accuracy=falling(0.1, 1.0))
     assert first(by_heart) != "abnormal-data"
+
+
+def test_data_out_of_scale_is_named_where_no_gradient_is_left_whatever_the_loss_says() -> None:
+    """A loss that is weighted by rare classes lies far below a constant's from the first step on."""
+    sketch = Sketch(
+        loss=flat(0.05), baseline=2.3, accuracy=flat(0.98), run={"input_std": 3e3, "input_max": 2e4}
+    )
+    assert first(sketch) != "abnormal-data"
+    assert first(replace(sketch, gradient=lambda index: 0.0)) == "abnormal-data"

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import akeso
 from akeso.detectors import standing
 from akeso.torch.evaluating import Evaluations
+from akeso.torch.watching import watch_everything
 
 
 @pytest.mark.parametrize("scored", [False, True])
@@ -251,3 +252,25 @@ def test_dropout_of_nothing_is_the_same_in_every_mode(share: float, named: bool)
             with torch.no_grad():
                 nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
     assert ("wrong-mode" in {one.problem for one in watch.diagnoses}) is named
+
+
+def test_what_one_fold_trains_on_is_held_out_in_the_next() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(256, 4)
+    y = (x[:, 0] > 0).long()
+    with watch_everything() as watch:
+        for fold in range(2):
+            rows = torch.arange(128) + 128 * fold
+            others = torch.arange(128) + 128 * (1 - fold)
+            model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+            optimizer = torch.optim.Adam(model.parameters(), 0.01)
+            for _ in range(12):
+                for part in rows.split(32):
+                    optimizer.zero_grad()
+                    nn.functional.cross_entropy(model(x[part]), y[part]).backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    nn.functional.cross_entropy(model(x[others]), y[others])
+    second = [event.scope for event in watch.history.events_of("evaluation") if event.step > 12 * 4]
+    assert second
+    assert set(second) == {""}

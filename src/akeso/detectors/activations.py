@@ -43,7 +43,7 @@ class DyingRelu(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        harmed = stand.suffers(self.remaining) or _stopped(history)
+        harmed = stand.suffers(self.remaining) or network.stopped(history)
         if stand.steps < self.min_steps or not (harmed or stand.adversarial):
             return
         window = network.recent(history, 0.2, 10)
@@ -108,16 +108,6 @@ class DyingRelu(Detector):
         """Whether the last looks found nothing but zeros: units that were alive in earlier ones are dead now."""
         seen = history.series("act_zero", site).finite().values[-2:]
         return len(seen) == 2 and bool((seen >= 1.0 - 1e-9).all())
-
-
-def _stopped(history: History) -> bool:
-    """Whether no weight gets any gradient: nothing can be learnt, whatever the loss is and wherever it stands."""
-    window = network.recent(history, 0.5)
-    readings = [
-        window.of(history.series("grad_l2", weight.name).finite()).values
-        for weight in network.weights(history)
-    ]
-    return bool(readings) and all(len(values) >= _LOOKS and not values.any() for values in readings)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ class AbnormalData(Detector):
         drowned = any("target_outlier" in figures for _, figures, _ in findings) and outliers.drown(
             history, stand, self.remaining
         )
-        harmed = stand.suffers(needed) or drowned or self._harmed_in_validation(history, stand, needed)
+        stopped = network.stopped(history)
+        harmed = stand.suffers(needed) or drowned or stopped
+        harmed = harmed or self._harmed_in_validation(history, stand, needed)
         if not harmed or (not chain and stand.coming_down(self.wait)):
             return
         start, _ = network.extent(history)
@@ -126,8 +128,8 @@ class AbnormalData(Detector):
         off_scale = any("input_constant" not in figures for _, figures, _ in findings)
         yield Symptom(
             self.name,
-            "error" if drowned or stand.suffers(self.remaining) else "warning",
-            min(0.95, 0.6 + 0.15 * decades + (0.1 if drowned or stand.suffers(0.9) else 0.0)),
+            "error" if drowned or stopped or stand.suffers(self.remaining) else "warning",
+            min(0.95, 0.6 + 0.15 * decades + (0.1 if drowned or stopped or stand.suffers(0.9) else 0.0)),
             start,
             "",
             {

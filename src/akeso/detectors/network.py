@@ -211,6 +211,15 @@ def updates(history: History, window: Window, *, tables: bool = False) -> Floats
     return np.asarray([value for value in found if math.isfinite(value)], np.float64)
 
 
+def stopped(history: History, looks: int = 3) -> bool:
+    """Whether no weight gets any gradient: nothing can be learnt, whatever the loss is and wherever it stands."""
+    window = recent(history, 0.5)
+    readings = [
+        window.of(history.series("grad_l2", weight.name).finite()).values for weight in weights(history)
+    ]
+    return bool(readings) and all(len(values) >= looks and not values.any() for values in readings)
+
+
 def growth(history: History) -> Floats:
     """The size of every weight matrix now over that at the start, of those that did not start at 0."""
     found = []

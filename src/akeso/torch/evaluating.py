@@ -56,6 +56,10 @@ class Evaluations:
         """These samples were trained on."""
         self._familiar.learn(marks)
 
+    def begin_anew(self) -> None:
+        """Another training begins, with data of its own."""
+        self._familiar.forget()
+
     @property
     def loader(self) -> Any:
         """The data loader that began a pass last, as long as the script keeps it.

@@ -145,6 +145,10 @@ class Familiar:
         if len(self._known) < self._limit:
             self._known.update(map(_rounded, marks))
 
+    def forget(self) -> None:
+        """Another training begins: what the one before has seen may be held out now, as the folds of a data set are."""
+        self._known.clear()
+
     def count(self, marks: list[float]) -> int:
         """How many of these were."""
         return sum(_rounded(mark) in self._known for mark in marks)

@@ -253,6 +253,7 @@ class Probe(Told):
             self._greeted.add(index)
             if index:
                 self._record.event(self.step, "optimizer", str(index))
+                self._evaluations.begin_anew()
                 self.cadence.stir(self.step)
 
     # steps -------------------------------------------------------------------------------------------
