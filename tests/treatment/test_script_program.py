@@ -144,6 +144,23 @@ def test_a_script_that_fails_by_itself_is_said_to(program):
         program("raise SystemExit('no data')").attempt(Prescription())
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "problem"),
+    [
+        ("[nn.init.normal_(p, std=1e38) for p in model.parameters()]", "poor-initialisation"),
+        ("x[3] = float('nan')", "abnormal-data"),
+    ],
+)
+def test_a_script_that_fails_on_the_first_answers_of_its_model_is_sick_and_not_wrong(
+    program, spoilt, problem
+):
+    source = TRAIN.replace("optimizer =", f"{spoilt}\noptimizer =")
+    one = program(source.replace("for epoch", "assert model(x).isfinite().all()\nfor epoch"))
+    made = one.attempt(Prescription())
+    assert made.failed
+    assert [found.problem for found in made.diagnoses] == [problem]
+
+
 def test_attempts_leave_the_users_files_as_the_untreated_run_left_them(program, tmp_path):
     source = (
         "import os\nresumed = os.path.exists('model.pt')\n"
