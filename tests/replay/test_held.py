@@ -185,7 +185,8 @@ def test_a_tracked_log_has_every_line_once(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log.csv"
-    for stop in (7, 8, 0):
+    log.write_text("before\n")
+    for stop in (2, 7, 8, 0):
         with open(log, "a") as file, Run(tmp_path / "run", snapshot_every=3, keep=9) as run:
             run.track(log=file if given == "file" else log)
             for number in run.iterations(12):
@@ -198,7 +199,7 @@ def test_a_tracked_log_has_every_line_once(
                 run._writer.wait()
                 if run.steps == stop:
                     break
-    assert log.read_text().split() == [str(number) for number in range(12)]
+    assert log.read_text().split() == ["before", *map(str, range(12))]
     # A replay reads the run and leaves the log to it.
     orders = Orders("replay", str(tmp_path / "run"), True, 8, 9, str(tmp_path / "report"))
     monkeypatch.setenv(VARIABLE, orders.environment()[VARIABLE])
@@ -207,7 +208,7 @@ def test_a_tracked_log_has_every_line_once(
         run.track(log=log)
         for number in run.iterations(12):
             run.step(number)
-    assert len(log.read_text().split()) == 12
+    assert len(log.read_text().split()) == 13
     monkeypatch.delenv(VARIABLE)
     with open(log, "w") as empty, Run(tmp_path / "other") as run, pytest.raises(BadInput, match="with 'a'"):
         run.track(log=empty)

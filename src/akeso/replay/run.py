@@ -231,7 +231,7 @@ class Run:
         for name, value in objects.items():
             item = self._whole.track(name, value)
             if isinstance(item, TrackedFile):
-                item.untouched = self._replaying or not self._leader
+                self._track_file(name, item)
             if isinstance(item, TrackedOptimizer):
                 stepping = hooked(item.value)
                 if stepping is not None:
@@ -239,6 +239,16 @@ class Run:
                         lambda optimizer, *_: self._recorder.gradients(optimizer)
                     )
                     self._hooks.append(hook)
+
+    def _track_file(self, name: str, item: TrackedFile) -> None:
+        """Have a file cut back by a process that begins again because there was no snapshot yet."""
+        item.untouched = self._replaying or not self._leader
+        begun = self._about.setdefault("files", {})
+        if name not in begun and self.steps == 0:
+            begun[name] = item.capture()
+            self._save()
+        elif self._loaded is None and self.steps == 0:
+            item.restore(begun[name])
 
     def batches(
         self,
