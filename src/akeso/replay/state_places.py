@@ -124,6 +124,8 @@ class _Walk:
             return
         if id(value) in self._known or id(value) in self._seen or isinstance(value, self._skipped):
             return
+        if isinstance(value, dict) and "__builtins__" in value:
+            return  # names that code given to exec runs in: they are looked at where it runs
         self._seen.add(id(value))
         if (
             isinstance(value, _LEAVES)
