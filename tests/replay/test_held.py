@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from akeso.errors import BadInput, Refused
 from akeso.replay.resume import VARIABLE, Orders
 from akeso.replay.run import Run
 from akeso.replay.state import pack, unpack
+from akeso.replay.state_marks import has_state, mark
 
 PROGRAM = """
 import argparse, collections, dataclasses, enum, functools, os, signal, sys, types
@@ -212,3 +214,10 @@ def test_a_tracked_log_has_every_line_once(
     monkeypatch.delenv(VARIABLE)
     with open(log, "w") as empty, Run(tmp_path / "other") as run, pytest.raises(BadInput, match="with 'a'"):
         run.track(log=empty)
+
+
+def test_classes_that_a_registry_holds_have_no_state() -> None:
+    registry = {"linear": torch.nn.Linear, "adam": torch.optim.Adam, "phase": enum.Enum}
+    assert not any(has_state(kind) for kind in registry.values())
+    assert mark(registry) == mark(dict(registry))
+    assert mark(registry) != mark({**registry, "adam": torch.optim.SGD})

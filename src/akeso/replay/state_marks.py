@@ -26,7 +26,9 @@ def items(value: Any) -> list[tuple[Any, Any]]:
 
 
 def has_state(value: Any) -> bool:
-    """Tell whether an object can give its state and take it back."""
+    """Tell whether an object can give its state and take it back; classes, as registries hold them, have none."""
+    if isinstance(value, type):
+        return False
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
@@ -45,6 +47,8 @@ def mark(value: Any, depth: int = 4) -> Any:
     """Return the mark of a value; large data is looked at in samples."""
     if isinstance(value, Enum):
         return str(value)
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, float):
         return digests.bits(value)
     if isinstance(value, SCALARS):

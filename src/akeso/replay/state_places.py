@@ -130,7 +130,8 @@ class _Walk:
         if (
             isinstance(value, _LEAVES)
             or generators.is_generator(value)
-            or (not isinstance(value, type) and (has_state(value) or is_iterator(value)))
+            or has_state(value)
+            or is_iterator(value)
         ):
             yield Place(path, value, bind, distant=self.distant)
         elif isinstance(value, CONTAINERS):
