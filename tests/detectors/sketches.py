@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from akeso.detectors.testing import Sketch, falling, flat
+from akeso.detectors.testing import Sketch, falling, flat, remade
 from akeso.examination import examine
 from akeso.history import History
 
@@ -28,13 +28,11 @@ def values(loss: float, baseline: float, **run: Any) -> dict[str, Any]:
 
 def over_time(history: History, signal: str, change: Callable[[str, float, float], float]) -> History:
     """The same history with one signal passed through ``change(scope, share of the run, value)``."""
-    other = History(planned_steps=history.planned_steps)
-    other.layers, other.facts, other.finished = list(history.layers), dict(history.facts), history.finished
-    other.events = list(history.events)
-    for name in history.signals():
-        for scope in history.scopes(name):
-            series = history.series(name, scope)
-            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
-                new = change(scope, step / history.steps, value) if name == signal else value
-                other.add(step, name, scope, new)
-    return other
+    return remade(
+        history,
+        lambda step, name, scope, value: (
+            step,
+            scope,
+            change(scope, step / history.steps, value) if name == signal else value,
+        ),
+    )

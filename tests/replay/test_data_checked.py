@@ -23,10 +23,6 @@ LINES = [f"line {number}" for number in range(8)]
 PLACE = ""
 
 
-class Stop(Exception):
-    """Ends a life in the middle of a loop."""
-
-
 class FromGlobals(Dataset[Any]):
     """Holds nothing; what it gives lies in global variables, one of them behind a function."""
 

@@ -19,13 +19,10 @@ from akeso.replay import run_folder, snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
 from akeso.replay.state_digest import exact_digest
+from tests.replay.lives import Stop, live
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
 DATA = TensorDataset(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
-
-
-class Stop(Exception):
-    """Ends a life in the middle of a loop."""
 
 
 def _model() -> torch.nn.Module:
@@ -149,16 +146,6 @@ def in_a_class(run: Run, stop: int) -> Any:
     return trainer.count, trainer.seen, exact_digest(trainer.model.state_dict())
 
 
-def _live(program: Callable[[Run, int], Any], folder: Path, stop: int = 0) -> Any:
-    with Run(folder, seed=5, snapshot_every=4) as run:
-        try:
-            result = program(run, stop)
-        except Stop:
-            return None
-        assert run.mismatches == ()
-        return result
-
-
 def tied(run: Run, stop: int) -> Any:
     """One weight under two names, as in language models."""
     model = torch.nn.ModuleDict({"first": torch.nn.Linear(4, 4), "last": torch.nn.Linear(4, 4)})
@@ -179,15 +166,15 @@ def tied(run: Run, stop: int) -> Any:
 
 @pytest.mark.parametrize("program", [flat, nested, by_range, in_a_class, tied])
 def test_interrupted_runs_end_like_whole_ones(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
-    whole = _live(program, tmp_path / "whole")
+    whole = live(program, tmp_path / "whole")
     for stop in (3, 8, 9, 15, 17, 28):
-        _live(program, tmp_path / "cut", stop)
-    assert _live(program, tmp_path / "cut") == whole
+        live(program, tmp_path / "cut", stop)
+    assert live(program, tmp_path / "cut") == whole
     one, two = read(tmp_path / "whole").steps(), read(tmp_path / "cut").steps()
     assert list(one) == sorted(two)
     assert all(one[step].differences(two[step]) == () for step in one)
     # What has ended is not run again, and gives its result once more.
-    assert _live(program, tmp_path / "whole") == whole
+    assert live(program, tmp_path / "whole") == whole
 
 
 def test_two_runs_are_equal_and_another_seed_is_not(tmp_path: Path) -> None:
@@ -218,10 +205,10 @@ def test_going_on_reads_no_data_that_is_done(tmp_path: Path) -> None:
             if run.steps == stop:
                 raise Stop
 
-    _live(program, tmp_path, 22)
+    live(program, tmp_path, 22)
     Counting.asked = 0
     done = snapshot.found(tmp_path)[-1].step
-    _live(program, tmp_path)
+    live(program, tmp_path)
     assert done > 0
     assert Counting.asked == 3 * (30 - done)
 
@@ -229,16 +216,16 @@ def test_going_on_reads_no_data_that_is_done(tmp_path: Path) -> None:
 def test_a_damaged_snapshot_is_passed_over_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = _live(flat, tmp_path / "whole")
+    whole = live(flat, tmp_path / "whole")
     # A snapshot that falls due while one is being written is taken later: each life is sure of its first.
-    _live(flat, tmp_path / "cut", 7)
-    _live(flat, tmp_path / "cut", 15)
+    live(flat, tmp_path / "cut", 7)
+    live(flat, tmp_path / "cut", 15)
     before, newest = snapshot.found(tmp_path / "cut")
     tensors = newest.path / "tensors.safetensors"
     data = bytearray(tensors.read_bytes())
     data[-5] ^= 4
     tensors.write_bytes(bytes(data))
-    assert _live(flat, tmp_path / "cut") == whole
+    assert live(flat, tmp_path / "cut") == whole
     said = capsys.readouterr().err
     assert f"the snapshot of step {newest.step} is damaged (tensors.safetensors has other bits" in said
     assert f"after step {before.step}" in said
@@ -247,7 +234,7 @@ def test_a_damaged_snapshot_is_passed_over_and_said(
 def test_another_environment_is_refused_or_goes_on_and_says_how_far_it_drifts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _live(in_a_class, tmp_path, 7)
+    live(in_a_class, tmp_path, 7)
     about = tmp_path / run_folder.FILE
     known = json.loads(about.read_text())
     known["fingerprint"]["versions"]["torch"] = "2.4.0"
@@ -272,7 +259,7 @@ def test_another_environment_is_refused_or_goes_on_and_says_how_far_it_drifts(
 
 
 def test_steps_that_come_out_differently_are_reported(tmp_path: Path) -> None:
-    _live(in_a_class, tmp_path, 7)
+    live(in_a_class, tmp_path, 7)
     disturbed = 0
 
     def other(run: Run, stop: int) -> Any:
@@ -333,7 +320,7 @@ def test_an_untracked_optimizer_is_an_error_that_names_it(tmp_path: Path) -> Non
             run.step(loss)
 
     with pytest.raises(Refused, match=r"forgotten: this Adam changes.*run\.track\(forgotten=forgotten\)"):
-        _live(program, tmp_path)
+        live(program, tmp_path)
 
 
 def test_counters_and_iterators_that_would_start_over_are_named(tmp_path: Path) -> None:
@@ -348,9 +335,9 @@ def test_counters_and_iterators_that_would_start_over_are_named(tmp_path: Path) 
             run.step(0.0)
 
     with pytest.raises(Refused, match=r"i: enumerate\(\) on line .*run\.index"):
-        _live(counting, tmp_path / "a")
+        live(counting, tmp_path / "a")
     with pytest.raises(Refused, match=r"beside: this .* is an iterator"):
-        _live(beside_it, tmp_path / "b")
+        live(beside_it, tmp_path / "b")
 
 
 def test_enumerate_with_the_index_of_the_run_goes_on(tmp_path: Path) -> None:
@@ -363,8 +350,8 @@ def test_enumerate_with_the_index_of_the_run_goes_on(tmp_path: Path) -> None:
                 raise Stop
         return numbers
 
-    _live(program, tmp_path, 11)
-    assert _live(program, tmp_path) == list(range(16))
+    live(program, tmp_path, 11)
+    assert live(program, tmp_path) == list(range(16))
 
 
 def test_healthy_loops_raise_nothing_and_frozen_models_are_constant(tmp_path: Path) -> None:
@@ -390,7 +377,7 @@ def test_bad_input_is_refused_and_nothing_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds files that are not of a run \(notes.txt\)"):
         Run(tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
-    _live(in_a_class, tmp_path / "a", 6)
+    live(in_a_class, tmp_path / "a", 6)
     before = (tmp_path / "a" / "replay.jsonl").read_bytes()
     with pytest.raises(Refused, match="was begun with seed 5, not 6"):
         Run(tmp_path / "a", seed=6)
@@ -439,15 +426,15 @@ def test_missing_and_changed_data_are_named(tmp_path: Path) -> None:
             if run.steps == stop:
                 raise Stop
 
-    _live(program, tmp_path / "run", 5)
+    live(program, tmp_path / "run", 5)
     (tmp_path / "3.txt").write_text("33")
     with pytest.raises(Refused, match=r"the file .*3\.txt had 1 bytes, has 2"):
-        _live(program, tmp_path / "run")
+        live(program, tmp_path / "run")
     (tmp_path / "3.txt").unlink()
     with pytest.raises(Refused, match=r"the file .*3\.txt is missing"):
-        _live(program, tmp_path / "run")
+        live(program, tmp_path / "run")
     (tmp_path / "3.txt").write_text("3")
-    _live(program, tmp_path / "run")
+    live(program, tmp_path / "run")
 
 
 def test_another_model_than_the_recorded_one_is_refused(tmp_path: Path) -> None:
@@ -461,9 +448,9 @@ def test_another_model_than_the_recorded_one_is_refused(tmp_path: Path) -> None:
 
         return run_it
 
-    _live(program(2), tmp_path, 6)
+    live(program(2), tmp_path, 6)
     with pytest.raises(BadInput, match="another model than the one in the snapshot"):
-        _live(program(3), tmp_path)
+        live(program(3), tmp_path)
 
 
 def test_wrappers_of_what_is_tracked_and_loops_further_out_are_no_holes(tmp_path: Path) -> None:

@@ -14,13 +14,10 @@ from akeso.replay import snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
 from akeso.replay.state_digest import exact_digest
+from tests.replay.lives import Stop, live
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
 FEW, MANY = TensorDataset(torch.arange(20.0)[:, None]), TensorDataset(torch.arange(100.0, 156.0)[:, None])
-
-
-class Stop(Exception):
-    """Ends a life in the middle of a loop."""
 
 
 class Learner:
@@ -99,25 +96,15 @@ def validation_in_between(run: Run, stop: int) -> Any:
     return learner.result(), seen
 
 
-def _live(program: Callable[[Run, int], Any], folder: Path, stop: int = 0) -> Any:
-    with Run(folder, seed=5, snapshot_every=4) as run:
-        try:
-            result = program(run, stop)
-        except Stop:
-            return None
-        assert run.mismatches == ()
-        return result
-
-
 @pytest.mark.parametrize(
     "program",
     [side_by_side, several_steps_an_iteration, one_inside_of_the_other, left_early, validation_in_between],
 )
 def test_all_loops_go_on_where_they_were(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
-    whole = _live(program, tmp_path / "whole")
+    whole = live(program, tmp_path / "whole")
     for stop in (3, 9, 10, 14, 15, 19):
-        _live(program, tmp_path / "cut", stop)
-    assert _live(program, tmp_path / "cut") == whole
+        live(program, tmp_path / "cut", stop)
+    assert live(program, tmp_path / "cut") == whole
     one, two = read(tmp_path / "whole").steps(), read(tmp_path / "cut").steps()
     assert list(one) == sorted(two)
     assert all(one[step].differences(two[step]) == () for step in one)

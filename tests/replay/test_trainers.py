@@ -21,15 +21,12 @@ from akeso.replay.run import Run
 from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_tracked import TrackedOptimizer, adopt
 from akeso.replay.state_wrappers import unwrap
+from tests.replay.lives import Stop
 from tests.script.commands import python_at_once
 from tests.test_docs import ROOT, blocks_of
 
 pytestmark = pytest.mark.usefixtures("process_as_before")
 DATA = TensorDataset(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
-
-
-class Stop(Exception):
-    """Ends a life in the middle of a loop."""
 
 
 def _in_two_lives(program: Callable[[Run, int], Any], home: Path, stop: int) -> tuple[Any, Any]:

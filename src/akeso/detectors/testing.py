@@ -169,21 +169,8 @@ def sampled(steps: int) -> list[int]:
     return found
 
 
-def shifted(history: History, by: int) -> History:
-    """The same history with all steps later by ``by``."""
-    moved = History(planned_steps=history.planned_steps)
-    moved.layers, moved.facts, moved.finished = list(history.layers), dict(history.facts), history.finished
-    moved.events = [Event(event.step + by, event.kind, event.scope, event.data) for event in history.events]
-    for signal in history.signals():
-        for scope in history.scopes(signal):
-            series = history.series(signal, scope)
-            for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
-                moved.add(step + by, signal, scope, value)
-    return moved
-
-
-def altered(history: History, change: Callable[[str, str, float], tuple[str, float]]) -> History:
-    """The same history with scopes and values passed through ``change(signal, scope, value)``."""
+def remade(history: History, change: Callable[[int, str, str, float], tuple[int, str, float]]) -> History:
+    """The same history, its readings passed through ``change(step, signal, scope, value)``: a step, scope and value."""
     other = History(planned_steps=history.planned_steps)
     other.layers, other.facts, other.finished = list(history.layers), dict(history.facts), history.finished
     other.events = list(history.events)
@@ -191,9 +178,21 @@ def altered(history: History, change: Callable[[str, str, float], tuple[str, flo
         for scope in history.scopes(signal):
             series = history.series(signal, scope)
             for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
-                new_scope, new_value = change(signal, scope, value)
-                other.add(step, signal, new_scope, new_value)
+                new_step, new_scope, new_value = change(step, signal, scope, value)
+                other.add(new_step, signal, new_scope, new_value)
     return other
+
+
+def shifted(history: History, by: int) -> History:
+    """The same history with all steps later by ``by``."""
+    moved = remade(history, lambda step, signal, scope, value: (step + by, scope, value))
+    moved.events = [Event(event.step + by, event.kind, event.scope, event.data) for event in history.events]
+    return moved
+
+
+def altered(history: History, change: Callable[[str, str, float], tuple[str, float]]) -> History:
+    """The same history with scopes and values passed through ``change(signal, scope, value)``."""
+    return remade(history, lambda step, signal, scope, value: (step, *change(signal, scope, value)))
 
 
 #: Signals that scale with the loss.
