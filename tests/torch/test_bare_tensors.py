@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import _get_current_function_mode
 
 import akeso
 from akeso.detectors import network
@@ -95,3 +96,15 @@ def test_an_optimizer_of_something_else_than_what_the_loss_is_computed_from_is_n
             optimizer.step()
     found = [one for one in watch.diagnoses if one.severity == "error"]
     assert ("computed from something else" in " ".join(one.sentence for one in found)) is detached
+
+
+def test_a_loop_without_an_optimizer_is_not_followed_once_it_was_looked_at() -> None:
+    layer = torch.nn.Linear(4, 1)
+    with watch_everything():
+        for _ in range(3):
+            layer.zero_grad()
+            F.mse_loss(layer(torch.randn(8, 4)), torch.zeros(8, 1)).backward()
+            for parameter in layer.parameters():
+                assert parameter.grad is not None
+                parameter.data.add_(parameter.grad, alpha=-0.1)
+        assert _get_current_function_mode() is None

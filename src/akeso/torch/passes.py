@@ -64,6 +64,7 @@ class Passes:
         self._on_loss = on_loss
         self.own_loss = OwnLoss()
         self._tap = ForwardTap(self.enter, self.leave)
+        self._later = ForwardTap(lambda *_: self.settle(), lambda *_: None)
         self._mode: _Mode | None = None
         self._thread = threading.get_ident()
         self._stack: list[nn.Module] = []
@@ -112,6 +113,8 @@ class Passes:
         self._tap.close()
         self._pop()
         self._stack.clear()
+        if self._mode is not None:
+            self._later.open()  # without an optimizer nobody else would come by
 
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
@@ -134,6 +137,7 @@ class Passes:
 
     def settle(self) -> None:
         """Take the mode out where that was not possible before: ``backward`` itself runs inside of it."""
+        self._later.close()
         if self._mode is not None and not self._tap.on:
             self._pop()
 
