@@ -151,3 +151,13 @@ def test_a_layer_of_zeros_that_is_taught_otherwise_is_not_what_holds_a_training_
     for step in history.series("grad_l2", "net.2.weight").steps if taught else ():
         history.add(int(step), "grad_l2", "net.2.weight", 1e-3)
     assert bool([one for one in _said(history) if "can never differ" in one.sentence]) is not taught
+
+
+@pytest.mark.parametrize(("gradient", "named"), [(1e-6, True), (5.0, False)])
+def test_small_weights_that_move_the_loss_from_the_first_step_on_are_small_for_a_reason(
+    gradient: float, named: bool
+) -> None:
+    sketch = Sketch(
+        loss=flat(2.3), accuracy=flat(0.1), init_std=lambda index: 0.004, gradient=lambda index: gradient
+    )
+    assert bool(_said(sketch.history())) is named

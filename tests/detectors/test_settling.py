@@ -260,3 +260,25 @@ def test_weights_that_a_high_rate_has_driven_far_out_are_hardly_moved_any_more(
     found = [one for one in examine(history).diagnoses if one.severity != "info"]
     assert [one.problem for one in found] == (["learning-rate-too-high"] if named else [])
     assert not named or "grown to 8 times" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("rate", "since", "named"), [(0.015, 0.1, True), (0.015, 2.0, False), (0.002, 0.1, False)]
+)
+def test_a_high_rate_after_which_no_gradient_reaches_the_first_layers_is_the_cause(
+    rate: float, since: float, named: bool
+) -> None:
+    facts = {**REGRESSION, "optimizers": [{"name": "AdamW", "lr": rate}]}
+    sketch = Sketch(
+        steps=600, layers=6, loss=falling(1.0, 0.93, 8.0), baseline=1.0, accuracy=None, facts=facts, run=TARGETS,
+        update=lambda index: 2e-4, rate=lambda share: np.full_like(share, rate),
+    )  # fmt: skip
+    first = ("net.0.", "net.2.", "net.4.")
+    history = over_time(
+        sketch.history(),
+        "grad_l2",
+        lambda scope, share, value: 1e-6 * value if share > since and scope.startswith(first) else value,
+    )
+    found = [one.problem for one in examine(history).diagnoses if one.severity != "info"]
+    assert (found[:1] == ["learning-rate-too-high"]) is named
+    assert ("vanishing-gradient" in found) is (since < 1)

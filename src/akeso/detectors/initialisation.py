@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.gradients import effect
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Symptom
 from akeso.history import History
@@ -34,6 +35,7 @@ class PoorInitialisation(Detector):
     loud: float = 10.0
     large_if_loud: float = 3.0
     closed: float = 4.0
+    effective: float = 0.05
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -100,7 +102,7 @@ class PoorInitialisation(Detector):
                 "asks for: what came a few steps before is forgotten."
             )
             confidence = 0.8
-        elif middle < self.small and not alike.all():
+        elif middle < self.small and not alike.all() and not self._effective(history, stand):
             worst = matrices[int(np.argmin(gains))]
             sentence = (
                 f"The initial weights are only {middle:.2g} times what the width of the layers asks for."
@@ -123,6 +125,11 @@ class PoorInitialisation(Detector):
             },
             sentence,
         )
+
+    def _effective(self, history: History, stand: Standing) -> bool:
+        """Whether the weights, small as they are, move the loss from the first step on: something makes up for it."""
+        start, _ = network.extent(history)
+        return effect(history, network.Window(start, start), stand) >= self.effective
 
     def _fails_validation(self, history: History, stand: Standing) -> bool:
         """Whether a run that is as good as over leaves much of a constant prediction's loss on held-out samples."""

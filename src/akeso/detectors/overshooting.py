@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.gradients import exploded_at_start
+from akeso.detectors.gradients import depth, exploded_at_start
 from akeso.detectors.settling import overheated
 from akeso.detectors.standing import Standing, standing
 from akeso.detectors.steps import (
@@ -43,6 +43,9 @@ class LearningRateTooHigh(Detector):
     times: float = 20.0
     remaining_if_hot: float = 0.1
     times_if_driven: float = 30.0
+    times_if_stifled: float = 10.0
+    flowing: float = 1e-2
+    stifled: float = 1e-3
     remaining_if_driven: float = 0.6
     layers: int = 3
     growth: float = 4.0
@@ -151,7 +154,8 @@ class LearningRateTooHigh(Detector):
         times = times_usual(history, held)
         if not harmed or stand.over < self.wait or not adaptive(history):
             return
-        if not times >= self.times_if_driven:
+        stifled = times >= self.times_if_stifled and self._stifled(history)
+        if not stifled and not times >= self.times_if_driven:
             return
         steps, growth = network.updates(history, window), network.growth(history)
         if not network.weights(history):
@@ -159,9 +163,9 @@ class LearningRateTooHigh(Detector):
         # One layer finds its minimum at nearly any rate.
         if not len(steps) or (len(steps) < self.layers and times < 10.0 * self.times_if_driven):
             return
-        # Weights that were driven far out are hardly moved by the same steps any more.
+        # Weights that were driven far out are hardly moved by the same steps any more, nor are those behind them.
         grown = len(growth) >= self.layers and float(np.median(growth)) >= self.growth
-        if not grown and not float(np.median(steps)) >= self.update / 10:
+        if not stifled and not grown and not float(np.median(steps)) >= self.update / 10:
             return
         yield Symptom(
             self.name,
@@ -179,12 +183,19 @@ class LearningRateTooHigh(Detector):
             f"The learning rate is too high: {held:.3g} is {times:.0f} times what "
             f"{optimizer_name(history)} usually gets, "
             + (
-                f"the weights have grown to {float(np.median(growth)):.3g} times their size"
+                "hardly any gradient reaches the first layers any more"
+                if stifled
+                else f"the weights have grown to {float(np.median(growth)):.3g} times their size"
                 if grown
                 else f"a step changes the weights by {float(np.median(steps)):.1%} of their size"
             )
             + ", and little is learnt.",
         )
+
+    def _stifled(self, history: History) -> bool:
+        """Whether the first layers got their share of the gradient when training began, and get none now."""
+        then, now = depth(history, network.early(history)), depth(history, network.recent(history, 0.5))
+        return then.layers >= self.layers and then.ratio >= self.flowing and now.ratio < self.stifled
 
     def _relapsed(self, history: History, stand: Standing, lost: Relapse, longest: float) -> Symptom:
         momentum = max(
