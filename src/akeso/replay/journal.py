@@ -24,6 +24,8 @@ from akeso.errors import BadInput
 
 FILE = "replay.jsonl"
 _START = "0" * 16
+_MOST_WAITING = 64 << 20
+"""Bytes of lines that are kept in memory while the disk takes none; those beyond are left out."""
 COMPARED = ("samples", "generators", "loss", "gradient", "parameters", "optimizer")
 """The digests of a step in the order in which a difference would show itself."""
 
@@ -156,12 +158,14 @@ class ReplayJournal:
         os.ftruncate(self._file, self.found.whole_bytes)
         os.lseek(self._file, 0, os.SEEK_END)
         self._encode = msgspec.json.Encoder().encode
+        self._waiting = bytearray()
         self.trouble: str | None = None
+        """Why the disk takes no lines at present; those that wait are written as soon as it does."""
         if self.found.torn:
             self.append("note", {"text": "the last line was cut short and has been dropped"})
 
     def append(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Write one line. A full disk is remembered in ``trouble``; it never stops the training."""
+        """Write one line. A full disk is told by ``trouble``; it never stops the training."""
         self._write([{"k": kind, **body}])
 
     def steps(self, records: Iterable[StepRecord]) -> None:
@@ -169,24 +173,18 @@ class ReplayJournal:
         self._write(records)
 
     def _write(self, bodies: Iterable[StepRecord | dict[str, Any]]) -> None:
-        if self.trouble is not None:
-            return
-        lines, chain = [], self._chain
-        for body in bodies:
+        for body in bodies if len(self._waiting) < _MOST_WAITING else ():
             start = self._encode(body)[:-1]
-            chain = _link(chain, start)
-            lines.append(start + b',"h":"' + chain.encode() + b'"}\n')
-        data = b"".join(lines)
-        if not data:
-            return
+            self._chain = _link(self._chain, start)
+            self._waiting += start + b',"h":"' + self._chain.encode() + b'"}\n'
         try:
-            written = os.write(self._file, data)
-            if written != len(data):
-                raise OSError(f"only {written} of {len(data)} bytes could be written")
+            while self._waiting:
+                # Of a disk that becomes full a part is taken: a torn line until the rest of it follows.
+                del self._waiting[: os.write(self._file, self._waiting)]
         except OSError as error:
-            self.trouble = f"the journal {self.path} can no longer be written: {error}"
+            self.trouble = f"the journal {self.path} cannot be written: {error.strerror}"
             return
-        self._chain = chain
+        self.trouble = None
 
     def sync(self) -> None:
         """Ask the operating system to put the lines on the disk."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from akeso.errors import BadInput, Refused
@@ -43,8 +44,9 @@ class FolderLock:
                     "this run a folder of its own"
                 )
             time.sleep(0.01)
-        os.ftruncate(self._file, 0)
-        os.write(self._file, str(os.getpid()).encode())
+        with suppress(OSError):  # a full disk; the lock holds all the same
+            os.ftruncate(self._file, 0)
+            os.write(self._file, str(os.getpid()).encode())
         os.register_at_fork(after_in_child=self._forget)
 
     def _locked(self) -> bool:

@@ -93,7 +93,7 @@ class Run:
         except BaseException:
             self._release()
             raise
-        self._writer = BackgroundWriter(self.folder, keep, keep_every)
+        self._writer = BackgroundWriter(self.folder, keep, keep_every, self._damaged)
         self._steps_at_snapshot = self.steps
         self._epoch, self._batch, self._samples = 0, 0, list[Any]()
         self._last_start = 0
@@ -124,11 +124,12 @@ class Run:
         if about is not None:
             self._check(about, now)
         elif writing:
-            run_folder.write(self.folder, now)
+            run_folder.begin(self.folder, now)
         at_most = self._orders.first - 1 if self._replaying else None
         info, passed = snapshot.newest_whole(self.folder, at_most) if existing else (None, ())
         for bad in passed:
             self._log.say(f"the snapshot of step {bad.step} is damaged ({bad.damage}) and is passed over")
+        self._damaged = [bad.step for bad in passed]
         # Read once; let go of when the program has come to where the snapshot was taken.
         self._loaded = snapshot.Loaded(info) if info else None
         about_it = self._loaded.part("about") if self._loaded else None
@@ -184,8 +185,16 @@ class Run:
             self._log.say(f"allowed: {line}")
 
     def _save(self) -> None:
-        if self._log.journal is not None:
+        if self._log.journal is None:
+            return
+        name = run_folder.FILE
+        try:
             run_folder.write(self.folder, self._about)
+        except OSError as error:
+            trouble = f"{name} could not be written: {error.strerror}; it is tried again with every snapshot"
+            self._log.failing(name, trouble)
+        else:
+            self._log.works(name, f"{name} has been written")
 
     # What a loop uses
 
@@ -358,6 +367,8 @@ class Run:
 
     def _take_snapshot(self, at: Boundary, frame: FrameType, last: str) -> None:
         self._recorder.flush()
+        if run_folder.FILE in self._log.unwritten:
+            self._save()
         whole, holes = self._whole.capture(frame, last != "no")
         self._classify(holes)
         whole["samples"] = self._samples

@@ -65,11 +65,26 @@ def read(folder: Path) -> dict[str, Any]:
 def write(folder: Path, about: Mapping[str, Any]) -> None:
     """Write ``run.json`` in one piece."""
     temporary = folder / f".{FILE}.{os.getpid()}"
-    with open(temporary, "w") as file:
-        json.dump(about, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, folder / FILE)
+    try:
+        with open(temporary, "w") as file:
+            json.dump(about, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / FILE)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def begin(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write ``run.json`` for the first time: a run without one could not be gone on with."""
+    try:
+        write(folder, about)
+    except OSError as error:
+        raise BadInput(
+            f"the run folder {folder} cannot be written: {FILE}: {error.strerror}; make room there, or give the "
+            "run a folder in another place"
+        ) from error
 
 
 def check_free(folder: Path) -> None:

@@ -16,6 +16,8 @@ class RunLog:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.journal: ReplayJournal | None = None
+        #: What cannot be written at present, as it was said: once when it begins, once when it is over.
+        self.unwritten: set[str] = set()
 
     def say(self, text: str) -> None:
         """Tell the user."""
@@ -32,14 +34,32 @@ class RunLog:
         """Note the snapshots that were written in the background, and say what could not be."""
         for step, size, seconds, trouble in finished:
             if trouble is not None:
-                self.say(
-                    f"the snapshot of step {step} could not be written: {trouble}; the ones before it stay"
+                self.write("trouble", {"step": step, "text": trouble})
+                self.failing(
+                    "snapshot",
+                    f"the snapshot of step {step} could not be written: {trouble}; the ones before it stay, and "
+                    "later ones are tried",
                 )
             else:
                 self.write("snapshot", {"step": step, "bytes": size, "seconds": round(seconds, 4)})
-        if self.journal is not None and self.journal.trouble is not None:
-            trouble, self.journal = self.journal.trouble, None
-            self.say(trouble)
+                self.works("snapshot", f"snapshots can be written again, that of step {step} is")
+        if self.journal is not None:
+            if self.journal.trouble is not None:
+                self.failing("journal", f"{self.journal.trouble}; its lines wait until they can be")
+            else:
+                self.works("journal", f"the journal {self.journal.path} can be written again")
+
+    def failing(self, what: str, text: str) -> None:
+        """Say that something cannot be written, unless that was said and has not changed since."""
+        if what not in self.unwritten:
+            self.unwritten.add(what)
+            self.say(text)
+
+    def works(self, what: str, text: str) -> None:
+        """Say that something can be written again, if it could not."""
+        if what in self.unwritten:
+            self.unwritten.remove(what)
+            self.say(text)
 
     def close(self) -> None:
         """Finish the journal."""

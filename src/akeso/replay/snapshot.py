@@ -8,10 +8,11 @@ bears the name of a step is either whole or was damaged later, and the digests t
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -53,6 +54,7 @@ def write(
     data: memoryview,
     keep: int = 2,
     spare: int = 0,
+    worthless: Collection[int] = (),
 ) -> Path:
     """Write one snapshot and drop those that are no longer needed.
 
@@ -64,18 +66,33 @@ def write(
         data: The rest of it.
         keep: How many of the newest whole snapshots stay.
         spare: Snapshots at multiples of this many steps stay for good; 0 keeps none.
+        worthless: Steps whose snapshots were found damaged: they count for nothing and are dropped.
+
+    Where there is no room for one more, those before the newest whole one make it.
 
     Raises:
-        OSError: The disk is full or the folder cannot be written. Nothing that was there before is touched.
+        OSError: The disk is full or the folder cannot be written. The newest whole snapshot stays.
     """
     home = folder / FOLDER
     home.mkdir(exist_ok=True)
+    _clear(home)
+    text = json.dumps(tree, separators=(",", ":")).encode()
+    try:
+        final = _commit(home, step, text, header, data)
+    except OSError as error:
+        lacking = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not lacking or not _make_room(home, len(text) + len(header) + len(data), spare):
+            raise
+        final = _commit(home, step, text, header, data)
+    _drop_old(home, keep, spare, worthless)
+    return final
+
+
+def _commit(home: Path, step: int, text: bytes, header: bytes, data: memoryview) -> Path:
     working = home / f".writing-{step:012d}-{os.getpid()}"
     final = home / f"{step:012d}"
     try:
-        shutil.rmtree(working, ignore_errors=True)
         working.mkdir()
-        text = json.dumps(tree, separators=(",", ":")).encode()
         files = {
             _TENSORS: _write(working / _TENSORS, header, data),
             _STATE: _write(working / _STATE, text),
@@ -96,7 +113,6 @@ def write(
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-    _drop_old(home, keep, spare)
     return final
 
 
@@ -131,15 +147,37 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _drop_old(home: Path, keep: int, spare: int) -> None:
-    steps = _steps(home)
-    for step in steps[: max(len(steps) - keep, 0)]:
-        if not spare or step % spare:
-            shutil.rmtree(home / f"{step:012d}", ignore_errors=True)
+def _clear(home: Path) -> None:
+    """Remove what a killed process was writing; the lock of the run folder says that nobody writes it now."""
     for left in home.glob(".*-*"):
-        # What a killed process was writing; the lock of the run folder says that nobody writes it now.
-        if not left.name.endswith(f"-{os.getpid()}"):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _make_room(home: Path, needed: int, spare: int) -> bool:
+    """Give up the snapshots before the newest whole one, if one more has room then; say whether it has."""
+    newest, _ = newest_whole(home.parent)
+    if newest is None:
+        return False
+    older = [home / f"{step:012d}" for step in _steps(home) if step < newest.step and _passing(step, spare)]
+    disk = os.statvfs(home)
+    free = disk.f_bavail * disk.f_frsize + sum(examine(path).bytes for path in older)
+    if not older or free < needed:
+        return False
+    for path in older:
+        shutil.rmtree(path, ignore_errors=True)
+    return True
+
+
+def _drop_old(home: Path, keep: int, spare: int, worthless: Collection[int]) -> None:
+    steps = [step for step in _steps(home) if step not in worthless]
+    dropped = [step for step in steps[: max(len(steps) - keep, 0)] if _passing(step, spare)]
+    for step in (*dropped, *worthless):
+        shutil.rmtree(home / f"{step:012d}", ignore_errors=True)
+
+
+def _passing(step: int, spare: int) -> bool:
+    """Tell whether the snapshot of a step is not one of those that stay for good."""
+    return not spare or step % spare != 0
 
 
 def _steps(home: Path) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,8 +16,9 @@ from akeso.replay.state import pack
 class BackgroundWriter:
     """Takes a copy at once and writes it in a thread; one snapshot is under way at a time."""
 
-    def __init__(self, folder: Path, keep: int, spare: int) -> None:
+    def __init__(self, folder: Path, keep: int, spare: int, worthless: Iterable[int] = ()) -> None:
         self._folder, self._keep, self._spare = folder, keep, spare
+        self._worthless = set(worthless)
         self._block = Block()
         self._thread: threading.Thread | None = None
         self._done: list[tuple[int, int, float, str | None]] = []
@@ -39,9 +41,12 @@ class BackgroundWriter:
         start = perf_counter()
         try:
             data = self._block.data(layout)
-            write(self._folder, step, tree, layout.header, data, self._keep, self._spare)
+            worthless = self._worthless - {step}
+            write(self._folder, step, tree, layout.header, data, self._keep, self._spare, worthless)
+            self._worthless.clear()
         except OSError as error:
-            self._done.append((step, layout.bytes, perf_counter() - start, str(error)))
+            trouble = error.strerror or str(error)
+            self._done.append((step, layout.bytes, perf_counter() - start, trouble))
             return
         self._done.append((step, layout.bytes, perf_counter() - start, None))
 
