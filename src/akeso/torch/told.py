@@ -20,13 +20,13 @@ from torch import nn
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluating import Evaluations
 from akeso.torch.events import Called, Compared, Entered, Figures, Left, Seen
+from akeso.torch.listener import Listener
 from akeso.torch.loose import LooseEnds
 from akeso.torch.naming import Names
 from akeso.torch.pace import Pace
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
-from akeso.torch.taps import Listener
 
 
 class Told(Listener):
