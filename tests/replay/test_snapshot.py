@@ -41,6 +41,34 @@ def test_a_snapshot_comes_back_and_safetensors_can_read_it(tmp_path: Path) -> No
     assert torch.equal(held["state.half"], STATE["half"])
 
 
+def test_tensors_of_any_type_and_sparse_ones_come_back(tmp_path: Path) -> None:
+    exact = torch.randn(2, 3, dtype=torch.complex128)
+    gradient = torch.sparse_coo_tensor([[1, 1, 4]], torch.randn(3, 2), (6, 2), check_invariants=True)
+    state = {
+        "exact": exact,
+        "turned": exact.T,
+        "conjugate": exact.conj(),
+        "number": torch.tensor(1 + 2j, dtype=torch.complex128),
+        "eighth": torch.tensor([0.5, 2.0]).to(torch.float8_e8m0fnu),
+        "gradient": gradient,
+        "summed": gradient.coalesce(),
+    }
+    writer = BackgroundWriter(tmp_path, 2, 0)
+    writer.take(1, state)
+    writer.wait()
+    info, _ = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    back = snapshot.load(info)
+    for name in ("exact", "turned", "conjugate", "number"):
+        assert torch.equal(back[name], state[name].resolve_conj())
+    assert back["turned"].stride() == state["turned"].stride()
+    assert back["eighth"].float().tolist() == [0.5, 2.0]
+    for name, whole in (("gradient", False), ("summed", True)):
+        assert back[name].is_coalesced() == whole
+        assert torch.equal(back[name]._indices(), state[name]._indices())
+        assert torch.equal(back[name]._values(), state[name]._values())
+
+
 def test_the_copy_is_taken_at_once(tmp_path: Path) -> None:
     writer = BackgroundWriter(tmp_path, 2, 0)
     value = torch.zeros(1000)

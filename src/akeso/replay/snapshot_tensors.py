@@ -19,7 +19,7 @@ import torch
 
 from akeso.errors import BadInput
 
-_NAMES = {
+NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -37,7 +37,9 @@ _NAMES = {
     torch.uint32: "U32",
     torch.uint64: "U64",
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_BYTES = NAMES[torch.uint8]
+"""What tensors are in the file whose type the format has no name for."""
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 class Layout:
@@ -49,15 +51,11 @@ class Layout:
         offset = 0
         for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):
             tensor = tensors[name]
-            if tensor.dtype not in _NAMES:
-                raise BadInput(
-                    f"{name} is of type {tensor.dtype}, which the safetensors format has no name for"
-                )
             size = tensor.numel() * tensor.element_size()
             self.places[name] = (offset, offset + size)
             header[name] = {
-                "dtype": _NAMES[tensor.dtype],
-                "shape": list(tensor.shape),
+                "dtype": NAMES.get(tensor.dtype, _BYTES),
+                "shape": list(tensor.shape) if tensor.dtype in NAMES else [size],
                 "data_offsets": [offset, offset + size],
             }
             offset += size

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from akeso.errors import BadInput
+from akeso.replay.snapshot_tensors import NAMES
 from akeso.replay.state_records import attributes, is_record, kind_of, make, name_of
 
 Tree = Any
@@ -48,7 +49,8 @@ class Packing:
         self._around: set[int] = set()
 
     def name(self, tensor: torch.Tensor, path: str) -> str:
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), str(tensor.device))
+        seen_as = (tensor.is_conj(), tensor.is_neg())  # the same memory may stand for other numbers
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device, seen_as)
         known = self._known.get(place)
         if known is not None and tensor.numel() and self._shared:
             return known
@@ -79,16 +81,26 @@ class Packing:
         return found
 
     def _tensor(self, value: torch.Tensor, path: str) -> Tree:
-        if value.layout != torch.strided or value.is_quantized:
-            raise BadInput(
-                f"{path} is a {value.layout} tensor; only dense tensors can be written to a snapshot"
-            )
         plain = value.detach()
-        node: dict[str, Any] = {"$": "tensor", "n": self.name(plain, path)}
-        if plain.device.type != "cpu":
-            node["d"] = str(plain.device)
-        if not plain.is_contiguous():
-            node["s"] = list(plain.stride())
+        node: dict[str, Any]
+        if value.layout == torch.sparse_coo:
+            parts = self.tree([plain._indices(), plain._values()], path)
+            node = {"$": "sparse", "p": parts, "s": list(plain.shape), "c": plain.is_coalesced()}
+        elif value.layout == torch.strided and not value.is_quantized:
+            node = {"$": "tensor", "n": self.name(plain, path)}
+            if plain.device.type != "cpu":
+                node["d"] = str(plain.device)
+            if not plain.is_contiguous():
+                node["s"] = list(plain.stride())
+            if plain.dtype not in NAMES:
+                # Lies in the file as bytes, which say nothing of their meaning.
+                node["t"], node["z"] = str(plain.dtype), list(plain.shape)
+        else:
+            kind = "quantized" if value.is_quantized else value.layout
+            raise BadInput(
+                f"{path} is a {kind} tensor; only dense tensors and those of torch.sparse_coo can be written to "
+                "a snapshot"
+            )
         if value.requires_grad and value.is_leaf:
             node["g"] = isinstance(value, torch.nn.Parameter) + 1
         return node
@@ -171,7 +183,7 @@ def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
     kind = tree.get("$")
     if kind is None:
         return {entry: unpack(item, tensors) for entry, item in tree.items()}
-    if kind == "tensor":
+    if kind in ("tensor", "sparse"):
         return _tensor_back(tree, tensors)
     if kind == "array":
         raw = tensors[tree["n"]].numpy().copy()
@@ -207,15 +219,26 @@ def _counter(pairs: list[tuple[Any, int]]) -> Counter[Any]:
 
 
 def _tensor_back(tree: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    source = tensors[tree["n"]]
-    value = source.clone()
-    if "s" in tree:
-        value = torch.empty_strided(source.shape, tree["s"], dtype=source.dtype).copy_(source)
-    value = value.to(tree.get("d", "cpu"))
+    if tree["$"] == "sparse":
+        indices, numbers = unpack(tree["p"], tensors)
+        value = torch.sparse_coo_tensor(indices, numbers, tree["s"], check_invariants=True)
+        value = value._coalesced_(tree["c"])
+    else:
+        source = tensors[tree["n"]]
+        if "t" in tree:
+            source = source.view(_dtype(tree["t"])).view(tree["z"])
+        value = source.clone()
+        if "s" in tree:
+            value = torch.empty_strided(source.shape, tree["s"], dtype=source.dtype).copy_(source)
+        value = value.to(tree.get("d", "cpu"))
     mark = tree.get("g", 0)
     if mark == 2:
         return torch.nn.Parameter(value)
     return value.requires_grad_() if mark else value
+
+
+def _dtype(text: str) -> Any:
+    return getattr(torch, text.removeprefix("torch."))
 
 
 _MAPPINGS: dict[str, Callable[[Any], Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": _counter}
@@ -230,5 +253,5 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "complex": lambda parts: complex(*parts),
     "path": Path,
     "device": torch.device,
-    "dtype": lambda text: getattr(torch, text.removeprefix("torch.")),
+    "dtype": _dtype,
 }
