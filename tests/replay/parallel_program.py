@@ -74,7 +74,7 @@ def train_with_run(folder: Path, stop: int | None = None) -> dict[str, Any]:
     run.track(model=model, optimizer=optimizer)
     data = torch.utils.data.TensorDataset(torch.randn(64, 20), torch.randint(0, 4, (64,)))
     ranks = VirtualRanks.of(run, model, virtual=4)
-    losses, resumed = [], run.steps
+    losses, resumed, mine = [], run.steps, 0
     for batch in run.batches(data, batch_size=10, epochs=2):
         if run.steps == stop:
             break
@@ -84,10 +84,17 @@ def train_with_run(folder: Path, stop: int | None = None) -> dict[str, Any]:
                 ranks.backward(torch.nn.functional.cross_entropy(model(inputs), targets))
         optimizer.step()
         losses.append(digests.bits(ranks.loss))
+        mine += dist.get_rank()  # not the same in all processes
         run.step(ranks.loss)
     run.close()
     named = {name: str(digests.of_tensors([value])) for name, value in model.state_dict().items()}
-    return {"losses": losses, "state": named, "mismatches": list(run.mismatches), "resumed": resumed}
+    return {
+        "losses": losses,
+        "state": named,
+        "mismatches": list(run.mismatches),
+        "resumed": resumed,
+        "notes": run.notes,
+    }
 
 
 def refusal_of_different_replicas() -> str:
@@ -103,9 +110,9 @@ def refusal_of_different_replicas() -> str:
     return ""
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, **place: Any) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", **place)
     world, rank = dist.get_world_size(), dist.get_rank()
     middle = folder / "middle.pt"
     result = {"layer": train("layer", 10), "batch": train("batch", 6)}
@@ -132,9 +139,8 @@ def fork(folder: Path, world: int) -> None:
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
-            os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
-            main(folder)
+            # Told the group alone, as under torch.multiprocessing: no RANK in the environment.
+            main(folder, init_method=f"tcp://localhost:{port}", rank=rank, world_size=world)
             os._exit(0)
         children.append(child)
     if any(os.waitpid(child, 0)[1] for child in children):

@@ -71,6 +71,20 @@ def test_a_recorded_run_interrupted_on_four_processes_is_finished_by_two(
         assert rest["resumed"] >= 3
 
 
+def test_values_that_differ_between_processes_are_named_by_the_one_that_writes(
+    results: dict[int, list[dict[str, Any]]],
+) -> None:
+    for world in (2, 4):
+        (named,) = _differing(results[world])
+        assert named.startswith("parallel_program.py:train_with_run:mine: ")
+    assert _differing(results[1]) == []
+
+
+def _differing(results: list[dict[str, Any]]) -> list[str]:
+    notes = [note for result in results for note in result["run"]["notes"]]
+    return [note for note in notes if "not the same in all processes" in note]
+
+
 def test_parameters_nobody_uses_keep_no_gradient(results: dict[int, list[dict[str, Any]]]) -> None:
     assert all(result["layer"]["unused"] for group in results.values() for result in group)
 

@@ -23,6 +23,7 @@ from akeso.replay.resume import orders
 from akeso.replay.run_data import RunData
 from akeso.replay.run_log import Repeats, RunLog
 from akeso.replay.run_position import Boundary, Positions
+from akeso.replay.run_ranks import Ranks
 from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
 from akeso.replay.snapshot_background import BackgroundWriter
@@ -74,7 +75,7 @@ class Run:
         self._strict, self._every, self.seed, self._budget = strict, snapshot_every, seed, budget
         self._log = RunLog()
         self._allow = allow or self._orders.allow
-        self._leader = int(os.environ.get("RANK", "0")) == 0 or int(os.environ.get("WORLD_SIZE", "1")) == 1
+        self._ranks = Ranks()
         self._lock: FolderLock | None = None
         self._report: ReplayReport | None = None
         self._closed = False
@@ -101,7 +102,7 @@ class Run:
 
     def _open(self, threads: int | None) -> None:
         existing = (self.folder / run_folder.FILE).exists()
-        writing = self._leader and not (self._replaying and existing)
+        writing = self._ranks.leads and not (self._replaying and existing)
         if not existing:
             run_folder.check_free(self.folder)
         if writing:
@@ -161,7 +162,7 @@ class Run:
         self._repeats = Repeats(self._recorder, self._log, self.steps)
         if self._replaying and existing:
             self._report = ReplayReport(self._orders, self.steps, self._recorder)
-        elif existing and self._leader:
+        elif existing and self._ranks.leads:
             self._log.say(f"going on with {self.folder} after step {self.steps}")
             if self.folder != self._named:
                 self._log.say(
@@ -251,7 +252,7 @@ class Run:
 
     def _track_file(self, name: str, item: TrackedFile) -> None:
         """Have a file cut back by a process that begins again because there was no snapshot yet."""
-        item.untouched = self._replaying or not self._leader
+        item.untouched = self._replaying or not self._ranks.leads
         begun = self._about.setdefault("files", {})
         if name not in begun and self.steps == 0:
             begun[name] = item.capture()
@@ -352,7 +353,11 @@ class Run:
         self._log.snapshots(self._writer.finished())
         if self._looks < 2 and self.steps and not self._replaying:
             self._looks += 1
-            self._classify(self._whole.holes(frame, last != "no"))
+            held, holes = self._whole.look(frame, last != "no")
+            self._classify(holes)
+            if self._looks == 2:
+                self._ranks.tell(held)
+        self._log.processes(self._ranks.differing())
         since = self.steps - self._steps_at_snapshot
         due = since >= self._every or (last == "run" and since)
         if self._log.journal is not None and due and self._positions.settled(at):

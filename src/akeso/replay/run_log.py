@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from akeso.replay.journal import ReplayJournal
@@ -60,6 +60,15 @@ class RunLog:
         if what in self.unwritten:
             self.unwritten.remove(what)
             self.say(text)
+
+    def processes(self, differing: Mapping[str, list[int]]) -> None:
+        """Say which variables are not the same in all processes of a run, if any are not."""
+        if differing:
+            names = ", ".join(sorted(differing)[:3])
+            self.say(
+                f"{names}: not the same in all processes; a snapshot holds the values of process 0, with which "
+                "all of them go on. Combine them (all_reduce), or do without them after a resume"
+            )
 
     def close(self) -> None:
         """Finish the journal."""

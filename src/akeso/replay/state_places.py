@@ -209,7 +209,8 @@ def _module_attributes(name: str, module: torch.nn.Module) -> Iterator[tuple[str
 
 def _only(value: Any, known: set[int]) -> bool:
     """Tell whether a container holds nothing but what is tracked: the list of weights of a recurrent layer."""
-    return isinstance(value, list | tuple) and bool(value) and all(id(item) in known for item in value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return bool(parts) and all(id(item) in known for item in parts)
 
 
 def _binder(frame: FrameType, name: str) -> Callable[[Any], None]:

@@ -97,9 +97,9 @@ class WholeState:
                 item.known = found
         return found
 
-    def holes(self, frame: FrameType, at_end: bool) -> tuple[Hole, ...]:
-        """Return the state that nobody classified."""
-        return self.held.capture(frame, self.known(), at_end)[1]
+    def look(self, frame: FrameType, at_end: bool) -> tuple[dict[str, Any], tuple[Hole, ...]]:
+        """Return the plain state that is held, and the state that nobody classified."""
+        return self.held.capture(frame, self.known(), at_end)
 
     def capture(self, frame: FrameType, at_end: bool) -> tuple[dict[str, Any], tuple[Hole, ...]]:
         """Return the whole state, with live tensors, and what could not be classified."""
