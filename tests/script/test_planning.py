@@ -62,3 +62,52 @@ def test_a_comprehension_is_a_loop_like_any_other(tmp_path: Path, line: str, ste
     )
     found = runpy.run_path(str(script))["found"][0]
     assert found == ((7 * steps, steps) if steps else (None, None))
+
+
+_LIGHTNING = """
+import lightning
+import torch
+from torch.utils.data import DataLoader
+from akeso.script.prescribed.planning import planned_steps
+
+found = []
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def training_step(self, batch, number):
+        return self.layer(batch).sum()
+
+    def on_before_optimizer_step(self, optimizer):
+        found.append(planned_steps())
+        self.trainer.should_stop = True
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+options = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+for seed in range(2):
+    trainer = lightning.Trainer(accelerator="cpu", **options, {length})
+    trainer.fit(Model(), DataLoader(torch.randn(40, 3), batch_size=8))
+    break
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("length", "steps"),
+    [
+        ("max_epochs=6", 30),
+        ("max_epochs=6, accumulate_grad_batches=2", 18),
+        ("max_epochs=6, max_steps=17", 17),
+        ("max_epochs=-1, max_steps=12", 12),
+    ],
+)
+def test_a_trainer_that_makes_the_loops_is_asked(tmp_path: Path, length: str, steps: int) -> None:
+    pytest.importorskip("lightning")
+    script = tmp_path / "train.py"
+    script.write_text(_LIGHTNING.replace("{length}", length))
+    found = runpy.run_path(str(script))["found"]
+    assert found[0] == (2 * steps, steps)

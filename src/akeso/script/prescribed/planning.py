@@ -1,7 +1,8 @@
 """How many steps a training will take, read from the loops around its first step.
 
 Where ``optimizer.step()`` stands in ``for epoch in range(args.epochs): for x, y in loader:``, the lengths of both
-loops are known while they run. Only names, attributes, numbers and a few harmless calls are evaluated.
+loops are known while they run; where a trainer of a library makes the loops, it knows. Only names, attributes,
+numbers and a few harmless calls are evaluated.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from akeso.script.prescribed.places import is_users
+from akeso.script.prescribed.trainers import trainer_steps
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -45,7 +47,8 @@ _PASSED_ON = ("enumerate", "tqdm", "trange", "track", "iter", "list")
 def planned_steps() -> tuple[int | None, int | None]:
     """Steps of the whole training and of one pass of its outermost loop, None where unknown."""
     frame: FrameType | None = sys._getframe(1)
-    lengths: list[int] = []  # innermost first
+    lengths: list[float] = []  # innermost first
+    trainers: list[Any] = []
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             for loop in _loops_around(frame):
@@ -53,10 +56,14 @@ def planned_steps() -> tuple[int | None, int | None]:
                 if not length:
                     return None, None
                 lengths.append(length)
+        elif (found := trainer_steps(frame)) is not None and all(found[0] is not known for known in trainers):
+            trainer, once, whole = found
+            trainers.append(trainer)
+            lengths += [once, whole / once]  # the last pass may be cut short
         frame = frame.f_back
     if not lengths:
         return None, None
-    return math.prod(lengths), math.prod(lengths[:-1])
+    return round(math.prod(lengths)), round(math.prod(lengths[:-1]))
 
 
 _Loop = ast.For | ast.While | ast.comprehension
