@@ -118,3 +118,14 @@ def test_an_accuracy_of_another_kind_that_a_script_prints_comes_before_the_one_t
     agreed = chosen(figures(history, (), None), (first.name, True))
     assert agreed is not None
     assert agreed.last == (0.61 if gap > 0.1 else 0.97)
+
+
+def test_a_curve_that_only_rises_is_no_noise():
+    def run(*values: float) -> Attempt:
+        curve = tuple((10 * number, value) for number, value in enumerate(values, start=1))
+        return Attempt(Prescription(), 0, 50, 0.1, values[-1], "val_dice", True, curve=curve)
+
+    rising, jumping = run(0.1, 0.5, 0.7, 0.8), run(0.7, 0.8, 0.66, 0.8)
+    assert better(run(0.1, 0.6, 0.8, 0.85), rising)
+    assert margin(jumping) > 2 * margin(rising)
+    assert not better(run(0.7, 0.8, 0.7, 0.83), jumping)

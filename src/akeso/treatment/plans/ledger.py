@@ -195,10 +195,7 @@ def margin(attempt: Attempt, among: int = 1) -> float:
 def _noise(attempt: Attempt) -> float:
     value = attempt.metric if attempt.metric is not None and math.isfinite(attempt.metric) else 0.0
     tail = [point for _, point in attempt.curve[-4:] if math.isfinite(point)]
-    jitter = 0.0
-    if len(tail) >= 3:
-        steps = [abs(after - before) for before, after in itertools.pairwise(tail)]
-        jitter = sum(steps) / len(steps) / 2
+    jitter = _back_and_forth(tail)
     if "accuracy" in attempt.metric_name or attempt.metric_name.endswith("f1"):
         share = min(max(value, 0.02), 0.98)
         samples = _samples(attempt)
@@ -209,6 +206,14 @@ def _noise(attempt: Attempt) -> float:
     if attempt.metric_name.endswith("r2"):
         return max(0.02, min(jitter, 0.1))
     return max(0.02 * abs(value), min(jitter, 0.1 * abs(value)))
+
+
+def _back_and_forth(values: list[float]) -> float:
+    """How far values jump about, whatever way they go on the whole: a curve that only rises has no noise to show."""
+    if len(values) < 3:
+        return 0.0
+    steps = [after - before for before, after in itertools.pairwise(values)]
+    return (sum(map(abs, steps)) - abs(sum(steps))) / (2 * (len(steps) - 1))
 
 
 def _samples(attempt: Attempt) -> float:
