@@ -89,6 +89,8 @@ _EVERYWHERE: Final = frozenset(
         "guard-functions",
     }
 )
+#: The same loss of scores and of probabilities.
+_SCORES, _PROBABILITIES = "binary_cross_entropy_with_logits", "binary_cross_entropy"
 #: Edits whose words are about one file alone, whatever was done in others.
 _PIECEMEAL: Final = frozenset({"insert-normalisation", "add-residual"})
 
@@ -101,7 +103,7 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
         return Change("", tuple(edit.describe() for edit in prescription))
     others = sorted(clues.files() - {real})
     drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
-    prescription = _completed(prescription, clues)
+    prescription = _of_probabilities(_completed(prescription, clues), [draft for _, draft in drafts])
     words, settings = [], ""
     for edit in prescription:
         said = _made(edit, drafts, clues, prescription)
@@ -141,6 +143,27 @@ def _completed(prescription: Prescription, clues: Clues) -> Prescription:
     if clues.facts.get("modes_set") and not prescription.of("set-mode"):
         last = [Edit("set-mode", "", {"to": "by-phase"})]
     return Prescription([*first, *prescription, *last])
+
+
+def _of_probabilities(prescription: Prescription, drafts: Sequence[Draft]) -> Prescription:
+    """With a loss of probabilities in the place of one of scores, where a sigmoid would be taken off for that.
+
+    What else the script does with the model's answers, such as holding them against 0.5, stays right then. Under mixed
+    precision torch refuses that loss.
+    """
+    taken = [
+        edit
+        for edit in prescription.of("substitute-activation")
+        if edit.where == "output"
+        and edit.values.get("from") == "Sigmoid"
+        and edit.values.get("in") != "model"
+    ]
+    taken = [edit for edit in taken if edit.values["to"] in ("none", "Identity")]
+    scores = [edit for edit in prescription.of("substitute-loss") if edit.values["to"] == _SCORES]
+    if not taken or not scores or any(model.mixed_precision(draft) for draft in drafts):
+        return prescription
+    instead = {edit: Edit(edit.remedy, edit.where, {**edit.values, "to": _PROBABILITIES}) for edit in scores}
+    return Prescription(instead.get(edit, edit) for edit in prescription if edit not in taken)
 
 
 def _made(

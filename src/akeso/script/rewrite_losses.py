@@ -37,6 +37,9 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
     if new == "binary_cross_entropy_with_logits":
         hint = "give it raw scores, without a sigmoid, and targets of the same shape as floats"
         return hint if done else f"use {new} in the place of {old}; {hint}"
+    if new == "binary_cross_entropy" and old == "cross_entropy":
+        hint = "give it targets of the same shape as the answers, as floats"
+        return hint if done else f"use {new} in the place of {old}; {hint}"
     return None if done else f"use {new} in the place of {old or 'the loss'}"
 
 

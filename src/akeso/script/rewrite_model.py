@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ _OF_PROBABILITIES = {
 }  # fmt: skip
 #: What says that a script trains with mixed precision.
 _MIXED = ("autocast", "precision", "GradScaler", "fp16", "bf16")
+#: What activations are called that are chosen elsewhere: by a table, a setting or an argument.
+_CHOSEN = re.compile(r"(^|_)(act|activation|activate|nonlin\w*|nl)(_|$)", re.IGNORECASE)
 _SCORES = (
     "the model gives scores now: apply torch.sigmoid where the script takes them for probabilities, and hold them "
     "against 0 where it held them against 0.5"
@@ -45,7 +48,7 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
     )
     if scores and _loss_of_probabilities(draft):
         return None
-    done = False
+    done, exchanged = False, list[ast.Call]()
     alike: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for site in clues.sites:
         alike.setdefault((int(site["place"]["line"]), site["function"]), []).append(site)
@@ -58,7 +61,9 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
             int(site["place"]["line"]),
             {site["activation"], site["function"].rstrip("_"), site["function"]},
         )
-        calls = in_order(draft.calls(names, line))
+        named = in_order(draft.calls(names, line))
+        calls = named or _chosen_elsewhere(draft, site)
+        makes = not named and bool(site.get("made_directly"))
         together = alike[line, site["function"]]
         if len({other["role"] for other in together}) > 1:
             if not len({other["path"] for other in together}) == len(together) == len(calls):
@@ -67,7 +72,9 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
                 continue
             calls = calls[together.index(site) :][:1]
         for call in calls:
-            done = _exchanged(draft, call, site["activation"], new) or done
+            if call not in exchanged:  # a line in a loop is a site for each time that it ran
+                exchanged.append(call)
+                done = _exchanged(draft, call, site["activation"], new, makes=makes) or done
     if done:
         return _SCORES if scores else None
     old = str(edit.values.get("from") or "the activation")
@@ -88,13 +95,18 @@ def _loss_of_probabilities(draft: Draft) -> bool:
     """
     calls = list(draft.calls(set(_OF_PROBABILITIES)))
     weighted = any(keyword.arg == "pos_weight" for call in calls for keyword in call.keywords)
-    if not calls or weighted or any(word in draft.source for word in _MIXED):
+    if not calls or weighted or mixed_precision(draft):
         return False
     for call in calls:
         owner = f"{draft.text(call.func.value)}." if isinstance(call.func, ast.Attribute) else ""
         modules = "torch.nn.functional" if name_of(call)[:1].islower() else "torch.nn"
         draft.replace(call.func, f"{owner or draft.alias(modules) + '.'}{_OF_PROBABILITIES[name_of(call)]}")
     return True
+
+
+def mixed_precision(draft: Draft) -> bool:
+    """Whether a file speaks of mixed precision."""
+    return any(word in draft.source for word in _MIXED)
 
 
 def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
@@ -106,7 +118,21 @@ def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
     return len(found) == 1 and _exchanged(draft, found[0], site["activation"], new)
 
 
-def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
+def _chosen_elsewhere(draft: Draft, site: Mapping[str, Any]) -> list[ast.Call]:
+    """The calls at a line that must be the activation, though its name does not stand there: ``act()``, ``act(x)``.
+
+    A module is made without arguments, unless what makes it is called so; all of them on the line are the same.
+    """
+    found = []
+    for call in in_order(draft.calls(None, int(site["place"]["line"]))):
+        called_so = bool(_CHOSEN.search(name_of(call.func)))
+        given = bool(call.args or call.keywords)
+        if (called_so and given) or (site.get("made_directly") and not given and name_of(call) != "super"):
+            found.append(call)
+    return found if len({draft.text(call.func) for call in found}) == 1 else []
+
+
+def _exchanged(draft: Draft, call: ast.Call, old: str, new: str, *, makes: bool = False) -> bool:
     if old != new and {old, new} <= _OVER_CLASSES:  # over the same axis, however that is given
         name = new if name_of(call) == old else _FUNCTION[new]
         home = draft.alias("torch.nn" if name == new else "torch.nn.functional")
@@ -114,7 +140,7 @@ def _exchanged(draft: Draft, call: ast.Call, old: str, new: str) -> bool:
         draft.replace(call.func, f"{home}.{name}")
         return True
     nothing, axis = new in ("none", "Identity"), "dim=-1" if new in _OVER_CLASSES else ""
-    if name_of(call) == old:  # a module is made
+    if makes or name_of(call) == old:  # a module is made
         prefix = f"{draft.alias('torch.nn')}."
         draft.replace(call, f"{prefix}Identity()" if nothing else f"{prefix}{new}({axis})")
         return True

@@ -27,7 +27,7 @@ from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
 from akeso.script.prescribed.patching import patched, wrap_constructors
-from akeso.script.prescribed.places import Place, caller, objects_above
+from akeso.script.prescribed.places import Place, called_directly, caller, objects_above
 from akeso.script.prescribed.survey import OUTSIDE, Key, Survey
 from akeso.script.prescribed.unseen import unseen
 from akeso.torch.surgery.modes import Mode
@@ -92,9 +92,11 @@ class Operation:
             return func(*args, **kwargs)
         inputs = tensors(args, kwargs)
         key = called = None
+        directly = False
         if name in ACTIVATIONS and inputs:
             module = self._calls[-1] if self._calls else None
             made = module.__dict__.get("_akeso_made") if module is not None else None
+            directly = made is not None and bool(module.__dict__.get("_akeso_made_directly"))
             called = caller(3)
             key = Key(
                 self._paths.get(id(module), "?") if module is not None else OUTSIDE, name, made or called
@@ -102,7 +104,7 @@ class Operation:
         result = func(*args, **kwargs)
         outputs = tensors(result if isinstance(result, tuple) else (result,))
         try:
-            self.survey.follow(name, inputs, outputs, key, called)
+            self.survey.follow(name, inputs, outputs, key, called, directly=directly)
         except Exception:  # the survey is a convenience; the script's run is not to suffer from it
             self.close_survey([])
         return result
@@ -225,6 +227,7 @@ class Operation:
     def _made_activation(self, module: nn.Module) -> None:
         if type(module).__name__ in ACTIVATIONS.values():
             module.__dict__["_akeso_made"] = caller(2)
+            module.__dict__["_akeso_made_directly"] = called_directly(2)
 
     # optimizers and loaders -------------------------------------------------------------------------------
 

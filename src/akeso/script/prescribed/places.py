@@ -62,3 +62,11 @@ def caller(skip: int = 1) -> Place | None:
             return Place(os.path.realpath(frame.f_code.co_filename), frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def called_directly(skip: int = 1) -> bool:
+    """Whether it is a line of the user's own code that calls this, with nothing but akeso's own in between."""
+    frame: FrameType | None = sys._getframe(skip)
+    while frame is not None and os.path.realpath(frame.f_code.co_filename).startswith(_OURS + os.sep):
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)

@@ -38,6 +38,7 @@ class Site:
     weights: frozenset[int] = frozenset()
     role: str = "other"
     called: Place | None = None  # where the key's place is the line that made the module
+    made_directly: bool = False  # by that line itself, not by a library that it calls
 
     def to_dict(self) -> dict[str, Any]:
         """The site as plain JSON values."""
@@ -49,6 +50,7 @@ class Site:
             "activation": self.activation,
             "role": self.role,
             "called": self.called.to_dict() if self.called else None,
+            "made_directly": self.made_directly,
         }
 
 
@@ -81,8 +83,13 @@ class Survey:
         outputs: list[Tensor],
         key: Key | None,
         called: Place | None = None,
+        *,
+        directly: bool = False,
     ) -> None:
-        """Take in one operation; ``key`` names it where it is an activation, ``called`` is the line of its call."""
+        """Take in one operation; ``key`` names it where it is an activation, ``called`` is the line of its call.
+
+        ``directly`` says that the line of the key made its module itself.
+        """
         if self._operations >= _LIMIT or not outputs or not inputs:
             return
         self._operations += 1
@@ -96,7 +103,7 @@ class Survey:
                 self._recurrent |= {i for i, site in enumerate(self.sites) if site.weights == weights} | {
                     index
                 }
-            self.sites.append(Site(key, ACTIVATIONS[name], weights, called=called))
+            self.sites.append(Site(key, ACTIVATIONS[name], weights, called=called, made_directly=directly))
             sites, above = frozenset({index}), above | ({weights} if weights else frozenset())
         elif name in WEIGHTED:
             leaves = [tensor for tensor in inputs if tensor.is_leaf and tensor.requires_grad]
@@ -128,8 +135,19 @@ class Survey:
                 site.role = "hidden"
             elif index in leaving:
                 site.role = "output"
+        self._leave_out_rehearsals()
         self._traces.clear()
         self.closed = True
+
+    def _leave_out_rehearsals(self) -> None:
+        """Forget a pass that was made before the first step, as to make the layers: what it gave went nowhere."""
+        outputs = {site.key for site in self.sites if site.role == "output"}
+        nowhere = [i for i, site in enumerate(self.sites) if site.role == "other" and site.key in outputs]
+        if not nowhere:
+            return
+        rehearsed, rest = self.sites[: nowhere[-1] + 1], self.sites[nowhere[-1] + 1 :]
+        if {site.key for site in rehearsed} <= {site.key for site in rest}:
+            self.sites = rest
 
     def hidden_lines(self) -> set[tuple[str, Place]]:
         """Function and line of hidden activations outside any model, where the line has no other role."""
