@@ -36,6 +36,7 @@ FOUND = {
     "val mIoU 61.2% | test Spearman: 0.7": [("val_iou", 0.612), ("test_correlation", 0.7)],
     "[Train] Loss 0.25 | [Valid] Loss 0.5": [("train_loss", 0.25), ("val_loss", 0.5)],
     "epoch 2 val pinball 0.123": [("val_pinball", 0.123)],
+    "epoch=2 test RRSE 0.481": [("test_rrse", 0.481)],
     "dev_ppl=31.5 held-out WER 0.25": [("val_perplexity", 31.5), ("test_wer", 0.25)],
 }  # fmt: skip
 

@@ -27,7 +27,9 @@ _QUANTITIES: Final = {
     "score": "score", "wer": "wer", "cer": "cer", "jaccard": "iou", "mape": "mape", "smape": "mape",
     "mcc": "mcc", "kappa": "kappa", "psnr": "psnr", "ssim": "ssim", "ndcg": "ndcg", "mrr": "mrr",
     "spearman": "correlation", "pearson": "correlation", "logloss": "loss", "pinball": "pinball", "crps": "crps",
-    "brier": "brier", "mase": "mase", "rmsle": "rmsle", "nrmse": "nrmse", "wape": "wape", "bpc": "bpc", "bpd": "bpd",
+    "brier": "brier", "mase": "mase", "rmsle": "rmsle", "nrmse": "nrmse", "wape": "wape",
+    "rse": "rse", "rrse": "rrse", "nmse": "nmse", "nmae": "nmae", "msle": "msle", "mspe": "mspe", "rmspe": "rmspe",
+    "bpc": "bpc", "bpd": "bpd",
     "deviance": "deviance", "rouge": "rouge", "chrf": "chrf", "hits": "hits", "gini": "gini", "map": "map",
 }  # fmt: skip
 #: Words that also mean something else: they count only after a split ("val error") or with "rate"/"score".
