@@ -73,6 +73,32 @@ model = nn.Sequential(*layers, nn.Linear(6, 3))
         "self.layers = nn.ModuleList([nn.Linear(8, 7), nn.Linear(7, 6)])\nself.out = nn.Linear(6, 3)",
         "x = torch.tanh(self.first(x))\nfor layer in self.layers:\n    x = torch.tanh(layer(x))\nreturn self.out(x)",
     ),
+    "blocks gone through": """
+class Pair(nn.Module):
+    def __init__(self, a, b):
+        super().__init__()
+        self.one, self.two = nn.Linear(a, b), nn.Linear(a, b)
+    def forward(self, x):
+        return self.one(x) + self.two(x.flip(0))
+class Net(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.pairs = nn.ModuleList(Pair(a, b) for a, b in zip(sizes, sizes[1:]))
+        self.out = nn.Linear(6, 3)
+    def forward(self, x):
+        for pair in self.pairs:
+            x = F.relu(pair(x))
+        return self.out(x)
+model = Net([4, 6, 6])
+""",
+    "chosen elsewhere": """
+def build(act):
+    layers = []
+    for a, b in [(4, 8), (8, 6)]:
+        layers += [nn.Linear(a, b), act()]
+    return nn.Sequential(*layers, nn.Linear(6, 3))
+model = build(nn.Tanh)
+""",
     "blocks of two widths": """
 class Block(nn.Module):
     def __init__(self, a, b):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from akeso.script.draft import Draft, in_order
+from akeso.script.draft import Draft, in_order, name_of
 
 #: What is known of a part that goes into a model: its names, the layer and the activation it goes with, its place.
 Part: TypeAlias = Mapping[str, Any]
+
+#: What activations are called that are chosen elsewhere: by a table, a setting or an argument.
+_CHOSEN: Final = re.compile(r"(^|_)(act|activation|activate|nonlin\w*|nl)(_|$)", re.IGNORECASE)
 
 
 def assignment(init: ast.FunctionDef, attribute: str) -> ast.stmt | None:
@@ -153,9 +157,27 @@ def layer_of(part: Part) -> str:
 def made_by(draft: Draft, parts: Sequence[Part]) -> list[ast.Call]:
     """The calls that make the activations that parts go with: one each, or one for all of them in a loop."""
     calls, made = _called_in(draft, parts), parts[0]["made_there"]
+    calls = calls or chosen_elsewhere(
+        draft, int(parts[0]["place"]["line"]), directly=parts[0]["made_directly"]
+    )
     if len(parts) == made:
         return calls
     return [calls[part["number_there"]] for part in parts] if len(calls) == made else []
+
+
+def chosen_elsewhere(draft: Draft, line: int, *, directly: bool) -> list[ast.Call]:
+    """The calls at a line that must be the activation, though its name does not stand there: ``act()``, ``act(x)``.
+
+    A module that the line makes ``directly`` is made without arguments, unless what makes it is called so; all of them
+    are the same.
+    """
+    found = []
+    for call in in_order(draft.calls(None, line)):
+        called_so = bool(_CHOSEN.search(name_of(call.func)))
+        given = bool(call.args or call.keywords)
+        if (called_so and given) or (directly and not given and name_of(call) != "super"):
+            found.append(call)
+    return found if len({draft.text(call.func) for call in found}) == 1 else []
 
 
 def row_of(draft: Draft, call: ast.Call) -> tuple[list[Any], int]:

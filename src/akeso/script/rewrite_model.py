@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, in_order, name_of
+from akeso.script.rewrite_classes import chosen_elsewhere
 
 _FUNCTION = {
     "ReLU": "relu", "SELU": "selu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu",
@@ -24,8 +24,6 @@ _OF_PROBABILITIES = {
 }  # fmt: skip
 #: What says that a script trains with mixed precision.
 _MIXED = ("autocast", "precision", "GradScaler", "fp16", "bf16")
-#: What activations are called that are chosen elsewhere: by a table, a setting or an argument.
-_CHOSEN = re.compile(r"(^|_)(act|activation|activate|nonlin\w*|nl)(_|$)", re.IGNORECASE)
 _SCORES = (
     "the model gives scores now: apply torch.sigmoid where the script takes them for probabilities, and hold them "
     "against 0 where it held them against 0.5"
@@ -62,8 +60,9 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
             {site["activation"], site["function"].rstrip("_"), site["function"]},
         )
         named = in_order(draft.calls(names, line))
-        calls = named or _chosen_elsewhere(draft, site)
-        makes = not named and bool(site.get("made_directly"))
+        directly = bool(site.get("made_directly"))
+        calls = named or chosen_elsewhere(draft, line, directly=directly)
+        makes = directly and not named
         together = alike[line, site["function"]]
         if len({other["role"] for other in together}) > 1:
             if not len({other["path"] for other in together}) == len(together) == len(calls):
@@ -116,20 +115,6 @@ def _at_the_call(draft: Draft, site: Mapping[str, Any], new: str) -> bool:
         return False
     found = list(draft.calls({name}, int(called["line"])))
     return len(found) == 1 and _exchanged(draft, found[0], site["activation"], new)
-
-
-def _chosen_elsewhere(draft: Draft, site: Mapping[str, Any]) -> list[ast.Call]:
-    """The calls at a line that must be the activation, though its name does not stand there: ``act()``, ``act(x)``.
-
-    A module is made without arguments, unless what makes it is called so; all of them on the line are the same.
-    """
-    found = []
-    for call in in_order(draft.calls(None, int(site["place"]["line"]))):
-        called_so = bool(_CHOSEN.search(name_of(call.func)))
-        given = bool(call.args or call.keywords)
-        if (called_so and given) or (site.get("made_directly") and not given and name_of(call) != "super"):
-            found.append(call)
-    return found if len({draft.text(call.func) for call in found}) == 1 else []
 
 
 def _exchanged(draft: Draft, call: ast.Call, old: str, new: str, *, makes: bool = False) -> bool:

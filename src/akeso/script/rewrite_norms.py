@@ -148,18 +148,16 @@ def _in_loop(draft: Draft, init: ast.FunctionDef, call: ast.Call, owners: Sequen
     statement = assignment(init, held)
     if loop is None or given is None or statement is None:
         return False
-    numbered = [(f"{held}.{number}", one["width_name"]) for number in range(len(owners[0]))]
-    if not one["width_name"] or any(
-        [(layer_of(norm), norm["width_name"]) for norm in own] != numbered for own in owners
-    ):
-        return False
     attribute, nn, layer = (
         free_name(draft, init, f"{held}_norms"),
         draft.alias("torch.nn"),
         draft.text(loop.target),
     )
-    me, width = own_name(draft, call), f"{layer}.{one['width_name']}"
-    each = f"{_made(nn, one, width)} for {layer} in {draft.text(loop.iter)}"
+    width = _width_gone_through(owners, held, layer)
+    if not width:
+        return False
+    me = own_name(draft, call)
+    each = f"{_made(nn, one, width)} for {layer if layer in width else '_'} in {draft.text(loop.iter)}"
     draft.add_after(statement, f"{me}.{attribute} = {nn}.ModuleList({each})")
     beside(draft, loop, f"{layer}_norm", f"{me}.{attribute}")
     draft.wrap(given, f"{layer}_norm(", ")")
@@ -167,6 +165,16 @@ def _in_loop(draft: Draft, init: ast.FunctionDef, call: ast.Call, owners: Sequen
         for number, norm in enumerate(own):
             _renamed(draft, norm, f"{attribute}.{number}")
     return True
+
+
+def _width_gone_through(owners: Sequence[Sequence[Norm]], held: str, layer: str) -> str:
+    """The width of each norm beside ``layer``, where that is the one it goes with; the number where it is in there."""
+    pairs = [(norm, f"{held}.{number}") for own in owners for number, norm in enumerate(own)]
+    names, sizes = {norm["width_name"] for norm, _ in pairs}, {norm["width"] for norm, _ in pairs}
+    if all(layer_of(norm) == name for norm, name in pairs) and len(names) == 1 and all(names):
+        return f"{layer}.{names.pop()}"
+    inside = all(f"{layer_of(norm)}.".startswith(f"{name}.") for norm, name in pairs)
+    return str(sizes.pop()) if inside and len(sizes) == 1 else ""
 
 
 def _entering(draft: Draft, call: ast.Call, norm: Norm) -> ast.expr | None:

@@ -20,6 +20,9 @@ class Before:
         self._modules = {
             name: (type(module).__name__, _made(module)) for name, module in model.named_modules()
         }
+        self._directly = {
+            name for name, module in model.named_modules() if module.__dict__.get("_akeso_made_directly")
+        }
 
     def norms_in(self, model: nn.Module) -> list[dict[str, Any]]:
         """Every norm that was put in since, as plain JSON values: its name, how it is made, what it goes with."""
@@ -72,10 +75,14 @@ class Before:
             **self._among_its_line(site.module, made if in_place else None),
         }
 
-    def _among_its_line(self, name: str, made: Place | None) -> dict[str, int]:
-        """How many activations the line makes that makes one of them, and the number of this one."""
+    def _among_its_line(self, name: str, made: Place | None) -> dict[str, int | bool]:
+        """How many activations the line makes that makes one of them, the number of this one, and who makes it."""
         together = [other for other, (_, place) in self._modules.items() if place == made is not None]
-        return {"made_there": len(together) or 1, "number_there": together.index(name) if together else 0}
+        return {
+            "made_there": len(together) or 1,
+            "number_there": together.index(name) if together else 0,
+            "made_directly": name in self._directly,
+        }
 
     def _behind_layer(self, model: nn.Module, use: Use) -> dict[str, Any] | None:
         norm = getattr(use.module, "akeso_norm", None)
