@@ -8,10 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +22,7 @@ from akeso.errors import BadInput, Refused
 from akeso.replay.resume import VARIABLE, Orders
 from akeso.replay.run import Run
 from akeso.replay.state import pack, unpack
-from akeso.replay.state_marks import has_state, mark
+from akeso.replay.state_marks import changed, has_state, mark
 
 PROGRAM = """
 import argparse, collections, dataclasses, enum, functools, os, signal, sys, types
@@ -221,3 +224,41 @@ def test_classes_that_a_registry_holds_have_no_state() -> None:
     assert not any(has_state(kind) for kind in registry.values())
     assert mark(registry) == mark(dict(registry))
     assert mark(registry) != mark({**registry, "adam": torch.optim.SGD})
+
+
+def _table() -> dict[tuple[int, int], float]:
+    return {(row, column): 0.0 for row in range(20) for column in range(20)}
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda: [0] * 1000, lambda value: value.__setitem__(500, 1)),
+        (lambda: [-1] * 1000, lambda value: value.__setitem__(500, -2)),
+        (_table, lambda value: value.__setitem__((9, 9), 1.0)),
+        (lambda: deque([0.0] * 500), lambda value: value.__setitem__(250, 1.0)),
+        (
+            lambda: {"a": {"b": {"c": {"d": {"e": {"f": {"g": 0}}}}}}},
+            lambda value: _deepest(value).update(g=1),
+        ),
+        (lambda: [np.zeros(3) for _ in range(400)], lambda value: value[200].__setitem__(1, 1)),
+        (lambda: [torch.zeros(3) for _ in range(400)], lambda value: value[200].add_(1)),
+        (lambda: [np.float64(0)] * 20_000, lambda value: value.__setitem__(15_000, np.float64(1))),
+        (lambda: np.zeros((500, 100)), lambda value: value.__setitem__((250, 3), 1)),
+        (lambda: np.array([[0], "a"] * 100, dtype=object), lambda value: value[100].append(1)),
+        (lambda: torch.zeros(300_000), lambda value: value.numpy().__setitem__(100_001, 1)),
+    ],
+)
+def test_a_change_in_the_middle_of_something_long_or_deep_is_seen(
+    make: Callable[[], Any], change: Callable[[Any], Any]
+) -> None:
+    value = make()
+    before = mark(value)
+    assert not changed(before, value)
+    change(value)
+    assert changed(before, value)
+
+
+def _deepest(value: dict[str, Any]) -> dict[str, Any]:
+    inner = next(iter(value.values()))
+    return _deepest(inner) if isinstance(inner, dict) else value

@@ -24,7 +24,7 @@ from akeso.replay import generators
 from akeso.replay.state import pack
 from akeso.replay.state_frames import users_frames
 from akeso.replay.state_liveness import loops_around
-from akeso.replay.state_marks import has_state, is_iterator, is_table, mark
+from akeso.replay.state_marks import changed, has_state, is_iterator, is_table, mark
 from akeso.replay.state_places import Place, Places
 from akeso.replay.state_records import is_record
 from akeso.replay.state_tracked import put_back
@@ -94,6 +94,7 @@ class Held:
             holes += [hole] if hole is not None else []
             if entry is not None:
                 held[path] = entry
+                self._always.add(path)  # not to be compared again
                 written = path if place.whole else written
         return held, tuple(holes)
 
@@ -115,7 +116,7 @@ class Held:
         if is_iterator(value):
             moved = not place.distant or before != mark(value)
             return None, _iterator(path, value) if moved else hole
-        if path not in self._always and before is not _NEVER and before == mark(value):
+        if path not in self._always and before is not _NEVER and not changed(before, value):
             return None, hole
         if is_table(value) and not isinstance(value, np.ndarray | np.generic | torch.Tensor):
             return None, _table(path, value)
