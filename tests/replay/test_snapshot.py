@@ -6,11 +6,14 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
+from akeso.errors import BadInput
 from akeso.replay import snapshot
 from akeso.replay.snapshot_background import BackgroundWriter
+from akeso.replay.state import Packing
 
 STATE = {
     "weights": torch.arange(10.0),
@@ -67,6 +70,32 @@ def test_tensors_of_any_type_and_sparse_ones_come_back(tmp_path: Path) -> None:
         assert back[name].is_coalesced() == whole
         assert torch.equal(back[name]._indices(), state[name]._indices())
         assert torch.equal(back[name]._values(), state[name]._values())
+
+
+def test_small_tensors_are_copied_many_at_a_time_and_each_comes_back(tmp_path: Path) -> None:
+    kinds = (torch.float32, torch.int64, torch.bfloat16, torch.int16, torch.bool)
+    state = {f"{kind} {n}": torch.randint(0, 2, (n % 4, 3)).to(kind).T for n in range(40) for kind in kinds}
+    state["large"] = torch.randn(50, 50)
+    packing = Packing()
+    packing.keep(state, "state")
+    writer = BackgroundWriter(tmp_path, 2, 0)
+    writer.take(1, state, packing)
+    writer.wait()
+    info, _ = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    back = snapshot.load(info)
+    assert all(torch.equal(back[name], value) for name, value in state.items())
+    assert all(back[name].dtype == value.dtype for name, value in state.items())
+
+
+def test_nothing_stays_of_what_could_not_be_written() -> None:
+    packing = Packing()
+    first, second = torch.ones(2), torch.ones(2)
+    packing.keep([first], "first")
+    with pytest.raises(BadInput, match=r"second\.2 is of type"):
+        packing.keep([first, second, object()], "second")
+    assert packing.tree([second, first], "both")[1]["n"] == "first.0"
+    assert list(packing.tensors) == ["first.0", "both.0"]
 
 
 def test_the_copy_is_taken_at_once(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from akeso.replay.run_position import Boundary, Positions
 from akeso.replay.run_ranks import Ranks
 from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
-from akeso.replay.snapshot_background import BackgroundWriter
+from akeso.replay.snapshot_background import BackgroundWriter, uncollected
+from akeso.replay.state import Packing
 from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
 from akeso.replay.state_wrappers import hooked
@@ -364,7 +365,8 @@ class Run:
             if last == "run":
                 self._writer.wait()
             if not self._writer.busy:
-                self._take_snapshot(at, frame, last)
+                with uncollected():
+                    self._take_snapshot(at, frame, last)
         if last == "run" and self._log.journal is not None:
             self._recorder.flush()
             self._log.write("end", {"step": self.steps})
@@ -374,7 +376,8 @@ class Run:
         self._recorder.flush()
         if run_folder.FILE in self._log.unwritten:
             self._save()
-        whole, holes = self._whole.capture(frame, last != "no")
+        packing = Packing()
+        whole, holes = self._whole.capture(frame, last != "no", packing)
         self._classify(holes)
         whole["samples"] = self._samples
         whole["about"] = {
@@ -386,7 +389,7 @@ class Run:
             "fingerprint": self._about["fingerprint"],
             "typing": self._whole.typing(whole["held"]),
         }
-        self._writer.take(self.steps, whole)
+        self._writer.take(self.steps, whole, packing)
         self._steps_at_snapshot = self.steps
         self._recorder.also(self.steps + 2)
 

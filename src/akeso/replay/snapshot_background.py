@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from akeso.replay.snapshot import write
 from akeso.replay.snapshot_tensors import Block, Layout
-from akeso.replay.state import pack
+from akeso.replay.state import Packing
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector from going through thousands of new objects, none of which is garbage."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class BackgroundWriter:
@@ -28,12 +42,13 @@ class BackgroundWriter:
         """Whether the previous snapshot is still being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def take(self, step: int, state: dict[str, Any]) -> None:
+    def take(self, step: int, state: dict[str, Any], packing: Packing | None = None) -> None:
         """Copy the state and start writing it. The state may change as soon as this returns."""
         self.wait()
-        tree, tensors = pack(state)
-        layout = Layout(tensors)
-        self._block.take(layout, tensors)
+        packing = packing or Packing()
+        tree = packing.tree(state, "state")
+        layout = Layout(packing.tensors)
+        self._block.take(layout, packing.tensors)
         self._thread = threading.Thread(target=self._write, args=(step, tree, layout), name="akeso-snapshot")
         self._thread.start()
 

@@ -45,17 +45,34 @@ class Packing:
     def __init__(self, shared: bool = True) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self._shared = shared
-        self._known: dict[tuple[Any, ...], str] = {}
+        #: Names of the tensors met, by where their memory begins.
+        self._known: dict[int, list[str]] = {}
         self._around: set[int] = set()
+        self._kept: dict[int, Tree] = {}
+
+    def keep(self, value: Any, path: str) -> None:
+        """Take a value apart now, for when it is met later; it must stay as it is until then.
+
+        Raises:
+            BadInput: It cannot be written. Nothing of it stays.
+        """
+        before = len(self.tensors)
+        try:
+            self._kept[id(value)] = self.tree(value, path)
+        except BadInput:
+            for name in list(self.tensors)[before:]:
+                self._known[self.tensors.pop(name).data_ptr()].remove(name)
+            self._around.clear()
+            raise
 
     def name(self, tensor: torch.Tensor, path: str) -> str:
-        seen_as = (tensor.is_conj(), tensor.is_neg())  # the same memory may stand for other numbers
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device, seen_as)
-        known = self._known.get(place)
-        if known is not None and tensor.numel() and self._shared:
-            return known
+        known = self._known.setdefault(tensor.data_ptr(), [])
+        if self._shared and known and tensor.numel():
+            for name in known:
+                if _is_same(tensor, self.tensors[name]):
+                    return name
         name = path if path not in self.tensors else f"{path}#{len(self.tensors)}"
-        self._known[place] = name
+        known.append(name)
         self.tensors[name] = tensor
         return name
 
@@ -67,6 +84,8 @@ class Packing:
             return value if math.isfinite(value) else {"$": "float", "v": repr(value)}
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
+        if id(value) in self._kept:
+            return self._kept[id(value)]
         if type(value) is list:
             return [self.tree(item, f"{path}.{number}") for number, item in enumerate(value)]
         if isinstance(value, dict):
@@ -163,6 +182,16 @@ class Packing:
         state = {name: self.tree(item, f"{path}.{name}") for name, item in attributes(value).items()}
         self._around.discard(id(value))
         return {"$": "record", "c": kind, "v": state}
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors that begin at the same place of memory stand for the same numbers."""
+    return (
+        one.shape == other.shape
+        and one.stride() == other.stride()
+        and (one.dtype, one.device) == (other.dtype, other.device)
+        and (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+    )
 
 
 def pack(value: Any, path: str = "state", shared: bool = True) -> tuple[Tree, dict[str, torch.Tensor]]:

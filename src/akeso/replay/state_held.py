@@ -21,7 +21,7 @@ import torch
 
 from akeso.errors import BadInput
 from akeso.replay import generators
-from akeso.replay.state import pack
+from akeso.replay.state import Packing
 from akeso.replay.state_frames import users_frames
 from akeso.replay.state_liveness import loops_around
 from akeso.replay.state_marks import changed, has_state, is_iterator, is_table, mark
@@ -74,9 +74,9 @@ class Held:
         return self._marks is not None
 
     def capture(
-        self, frame: FrameType, known: set[int], at_end: bool
+        self, frame: FrameType, known: set[int], at_end: bool, packing: Packing
     ) -> tuple[dict[str, Any], tuple[Hole, ...]]:
-        """Return the plain state found changed, by path, and the holes."""
+        """Return the plain state found changed, by path and kept by the packing, and the holes."""
         assert self._marks is not None
         held: dict[str, Any] = {}
         holes: list[Hole] = list(_hidden(frame)) if not at_end else []
@@ -86,11 +86,11 @@ class Held:
             if written is not None and path.startswith((f"{written}.", f"{written}[")):
                 continue  # a part of what is written as a whole
             if is_record(value):
-                if self._records.get(path, _NEVER) is not value and _error(value, path) is None:
+                if self._records.get(path, _NEVER) is not value and _error(value, path, packing) is None:
                     # Put in the place of another, or made by the loop: not to be mixed with what was there.
                     held[path], written = {"plain": value, "new": True}, path
                 continue
-            entry, hole = self._examine(place, known)
+            entry, hole = self._examine(place, known, packing)
             holes += [hole] if hole is not None else []
             if entry is not None:
                 held[path] = entry
@@ -98,7 +98,9 @@ class Held:
                 written = path if place.whole else written
         return held, tuple(holes)
 
-    def _examine(self, place: Place, known: set[int]) -> tuple[dict[str, Any] | None, Hole | None]:
+    def _examine(
+        self, place: Place, known: set[int], packing: Packing
+    ) -> tuple[dict[str, Any] | None, Hole | None]:
         """Return what a snapshot has to hold of a place, if anything, and the hole that it is, if it is one."""
         assert self._marks is not None
         path, value = place.path, place.value
@@ -120,7 +122,7 @@ class Held:
             return None, hole
         if is_table(value) and not isinstance(value, np.ndarray | np.generic | torch.Tensor):
             return None, _table(path, value)
-        error = _error(value, path)
+        error = _error(value, path, packing)
         if error is None:
             return {"plain": value}, hole
         if place.whole and before is not _NEVER and len(value) == before[0]:
@@ -158,10 +160,10 @@ class Held:
         return tuple(lost)
 
 
-def _error(value: Any, path: str) -> BadInput | None:
-    """Return why a value cannot be written, if it cannot."""
+def _error(value: Any, path: str, packing: Packing) -> BadInput | None:
+    """Have a value taken apart, or return why it cannot be written."""
     try:
-        pack(value, path)
+        packing.keep(value, path)
     except BadInput as error:
         return error
     return None

@@ -10,7 +10,7 @@ import torch
 
 from akeso.errors import BadInput, Refused
 from akeso.replay import generators, state_switches
-from akeso.replay.state import pack
+from akeso.replay.state import Packing, pack
 from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_held import Held, Hole
 from akeso.replay.state_tracked import (
@@ -99,12 +99,14 @@ class WholeState:
 
     def look(self, frame: FrameType, at_end: bool) -> tuple[dict[str, Any], tuple[Hole, ...]]:
         """Return the plain state that is held, and the state that nobody classified."""
-        return self.held.capture(frame, self.known(), at_end)
+        return self.held.capture(frame, self.known(), at_end, Packing())
 
-    def capture(self, frame: FrameType, at_end: bool) -> tuple[dict[str, Any], tuple[Hole, ...]]:
-        """Return the whole state, with live tensors, and what could not be classified."""
+    def capture(
+        self, frame: FrameType, at_end: bool, packing: Packing
+    ) -> tuple[dict[str, Any], tuple[Hole, ...]]:
+        """Return the whole state, with live tensors, for the packing, and what could not be classified."""
         known = self.known()
-        held, holes = self.held.capture(frame, known, at_end)
+        held, holes = self.held.capture(frame, known, at_end, packing)
         whole = {
             "tracked": {name: item.capture() for name, item in self.tracked.items()},
             "plain": dict(self.plain),
