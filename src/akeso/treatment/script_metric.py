@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,8 @@ _HIGHER = frozenset(
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 #: Quantities that tell less than an accuracy does, or only half of it.
 _PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})
+#: Figures of what was found of a class: nothing of it, where a model says "no" to everything.
+FOUND: Final = ("f1", "dice", "iou", "precision", "recall")
 #: Evaluations, and how closely they have to go with the loss of the same, that tell which way a figure is good.
 _ENOUGH, _PLAIN = 5, 0.8
 #: What an accuracy is called that a script prints and that is another than the one that was seen. Runs that have not
@@ -45,6 +48,11 @@ class Figure:
     def last(self) -> float | None:
         """The last value."""
         return self.curve[-1][1] if self.curve else None
+
+    @property
+    def of_nothing(self) -> float | None:
+        """Its value where nothing was learnt, as far as its name tells."""
+        return 0.0 if self.name.rpartition("_")[2] in FOUND else None
 
 
 def figures(

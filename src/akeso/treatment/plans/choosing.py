@@ -12,6 +12,7 @@ from akeso.treatment.plans.ledger import Ledger
 from akeso.treatment.plans.race import learnt
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt
+from akeso.treatment.script_metric import FOUND
 
 #: Share of a plain training after which candidates are first compared, and the last two once more.
 FIRST_RUNG, SECOND_RUNG = 0.1, 0.25
@@ -32,6 +33,8 @@ def options(ledger: Ledger, untreated: Attempt) -> list[Candidate]:
         # Whatever is named, the held-out metric says that nothing was learnt: what goes in where that is odd,
         # what is compared with what, and at which rate, come first among the usual reasons.
         names = ("abnormal-data", *SUSPECTS) if chart(untreated.history).odd_inputs else SUSPECTS
+        if untreated.metric_name.rpartition("_")[2] in FOUND:
+            names = ("class-imbalance", *names)  # nothing was found of a class that may be rare
         usual = candidates(untreated.history, [_suspicion(name) for name in names])
         suspected = [option for option in usual if not _same_loss(option)]
         found = [*found[:1], *suspected[:1], *found[1:], *suspected[1:]]
