@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import runpy
 import textwrap
+from importlib.util import find_spec
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import akeso
 from akeso.errors import BadInput, Refused
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.program import Program as Script
 from akeso.treatment.script_program import ScriptProgram
+from akeso.treatment.telling import _headline
 from tests.script.test_prescribed_loop import HELD_OUT_FIRST
 
 TRAIN = """
@@ -209,3 +212,27 @@ def test_targets_in_standard_units_are_judged_in_those_of_the_script(program):
     constant = attempt.history.series("baseline_loss").finite().values
     assert all(30_000 < value < 300_000 for value in constant)
     assert "slow-convergence" not in attempt.problems
+
+
+KERAS = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, numpy
+keras.utils.set_random_seed(0)
+x = numpy.random.default_rng(0).normal(size=(256, 4)).astype("float32")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(2, "softmax")])
+model.compile(keras.optimizers.Adam(50.0), loss="sparse_categorical_crossentropy")
+model.fit(x, x[:, 0] > 0, batch_size=16, epochs=4, validation_split=0.25, verbose=0)
+"""
+
+
+@pytest.mark.skipif(find_spec("keras") is None, reason="Keras is not installed")
+def test_what_keras_trains_is_judged_and_left_as_it_is(program):
+    one = program(KERAS)
+    outcome = akeso.treat(one)
+    assert outcome.status == "failed"
+    assert outcome.diagnoses
+    assert [tried.attempt.steps for tried in outcome.attempts] == [48]
+    assert one.refuses(Edit("set-learning-rate", "", {"to": 0.1})) in outcome.notes
+    assert any(note.startswith("worth a try by hand: set-learning-rate") for note in outcome.notes)
+    assert _headline(outcome) == "sick, but nothing could be changed"

@@ -22,6 +22,7 @@ from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
 from akeso.treatment.script_metric import Curve, Figure, chosen, directions, figures, is_held_out, unknown
 from akeso.treatment.script_start import broken_start
+from akeso.treatment.script_watched import ONLY_WATCHED, advice
 
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
@@ -81,6 +82,7 @@ class ScriptProgram(Program):
         self._agreed: Figure | None = None
         self._directions: dict[str, bool] = {}  # of figures whose names do not tell
         self._keeping = Keeping(self.folder / "aside")
+        self._only_watched = False
 
     def describe(self) -> str:
         words = ["-m", self.script.target] if self.script.is_module else [self.script.target]
@@ -124,6 +126,8 @@ class ScriptProgram(Program):
         return Prescription(self._found_rates.get(edit, edit) for edit in prescription)
 
     def refuses(self, edit: Edit) -> str | None:
+        if self._only_watched:
+            return ONLY_WATCHED
         if edit.remedy == "roll-back":
             return "a script cannot be taken back to an earlier step from outside"
         if edit.remedy == "keep-best-weights":
@@ -295,6 +299,10 @@ class ScriptProgram(Program):
             raise Refused(f"{self.describe()} cannot be treated: {answer.reason}")
         if failed and broken_start(answer):
             return
+        watched = _history(folder).steps
+        if not answer.trained and watched:
+            answer.steps, answer.trained, self._only_watched = watched, True, True
+            return
         if failed and not answer.trained:
             raise BadInput(
                 f"{self.describe()} fails by itself, before it trains: {failed}; "
@@ -302,8 +310,8 @@ class ScriptProgram(Program):
             )
         if not answer.trained:
             raise Refused(
-                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains is "
-                "watched by `akeso run`, but not treated"
+                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains on "
+                "TensorFlow or JAX is watched by `akeso run`, but not treated"
             )
 
     # the learning rate ------------------------------------------------------------------------------------
@@ -357,6 +365,8 @@ class ScriptProgram(Program):
             (Edit.from_dict(item["edit"]), str(item["reason"])) for item in answer.ledger.get("refused", ())
         )
         weights = answer.weights or answer.best_weights  # those of the last value, which the metric is
+        diagnoses = broken_start(answer) or examine(history, self._profile).diagnoses
+        notes = [*answer.ledger.get("notes", ()), *self._unused(history, figure)]
         return Attempt(
             prescription=prescription,
             seed=number,
@@ -366,7 +376,7 @@ class ScriptProgram(Program):
             metric_name=figure.name if figure is not None else "",
             higher_is_better=figure.higher_is_better if figure is not None else True,
             history=history,
-            diagnoses=broken_start(answer) or examine(history, self._profile).diagnoses,
+            diagnoses=diagnoses,
             whole=answer.ended == "finished",
             failed=case.failed,
             refused=refused,
@@ -374,7 +384,8 @@ class ScriptProgram(Program):
             curve=figure.curve if figure is not None else (),
             planned_steps=planned,
             spent=spent,
-            notes=(*answer.ledger.get("notes", ()), *self._unused(history, figure)),
+            chance=figure.of_nothing if figure is not None else None,
+            notes=(*notes, *(advice(history, diagnoses) if self._only_watched else ())),
         )
 
     def _unused(self, history: History, figure: Figure | None) -> list[str]:

@@ -13,6 +13,7 @@ from rich.syntax import Syntax
 
 from akeso.remedies.edit import Prescription
 from akeso.treatment.outcome import Outcome, Tried
+from akeso.treatment.script_watched import ONLY_WATCHED
 
 if TYPE_CHECKING:
     from akeso.script.rewrite import Change
@@ -116,5 +117,7 @@ def _headline(outcome: Outcome) -> str:
         return "sick, nothing tried yet"
     if outcome.status == "healthy" and outcome.causes:
         return "nothing to cure"
+    if outcome.status == "failed" and ONLY_WATCHED in outcome.notes:
+        return "sick, but nothing could be changed"
     alone = outcome.status == "failed" and outcome.causes and len(outcome.attempts) == 1
     return "not cured: no remedy is known for what was found" if alone else outcome.status
