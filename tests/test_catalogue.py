@@ -28,6 +28,7 @@ NAMES = [
     "parameters-not-trained",
     "missing-zero-grad",
     "shape-broadcast",
+    "wrong-axis",
     "constant-prediction",
     "class-imbalance",
     "unlearnable-labels",

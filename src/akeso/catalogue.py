@@ -54,6 +54,29 @@ _ALL: Final = (
         ),
     ),
     Problem(
+        "wrong-axis",
+        "Recurrence along the wrong axis",
+        "A recurrent layer takes the samples of a batch for moments of one sequence, and the moments of a sample for "
+        "as many sequences: what it remembers comes from other samples.",
+        "The layer is given as many moments as there are samples with a target of their own, or tokens follow each "
+        "other along the axis that it takes for the batch.",
+        (
+            "Pass `batch_first=True` to the layer where samples come first, or transpose what it is given.",
+            "Check that an answer does not change when the other samples of its batch do.",
+        ),
+        0,
+        (
+            "constant-prediction",
+            "slow-convergence",
+            "unlearnable-labels",
+            "vanishing-gradient",
+            "learning-rate-too-high",
+            "learning-rate-too-low",
+            "oscillating-loss",
+            "overfitting",
+        ),
+    ),
+    Problem(
         "missing-zero-grad",
         "Gradients are never cleared",
         "Gradients of earlier steps are still there when the next ones are added, so every step "

@@ -116,6 +116,8 @@ _ALL: Final = (
     Signal("act_dead", "module", "share of units that were zero for every sample seen in the last windows"),
     Signal("act_saturated", "module", "share of entries on the flat parts of a bounded activation"),
     Signal("act_nonfinite", "module", "share of output entries that are NaN or infinite"),
+    Signal("fed_size", "module", "root mean square of what a layer is fed that nothing trained lies before"),
+    Signal("fed_spread", "module", "largest scale of a feature of that over the median one (rank 2)"),
     Signal(
         "act_sample_std", "module", "standard deviation over samples over the root mean square: 0 = all alike"
     ),

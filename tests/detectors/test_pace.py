@@ -375,3 +375,45 @@ def test_a_rate_far_below_the_usual_one_is_named_for_weights_as_they_were_drawn(
     sketch = replace(sketch, facts={**REGRESSION, "optimizers": [{"name": optimizer, "lr": rate}]})
     found = [one for one in examine(sketch.history()).diagnoses if "times less than" in one.sentence]
     assert [one.problem for one in found] == ["learning-rate-too-low"] * named
+
+
+def _bound(added: float, end: float) -> History:
+    """An autoencoder whose loss ends at ``end``, with a second half that goes from its own size to ``added``."""
+    sketch = Sketch(
+        steps=600, loss=falling(0.54, end, 30.0), noise=0.005, baseline=math.nan, accuracy=None,
+        facts={
+            "task": "autoencoder", "loss": "binary_cross_entropy", "target_kind": "same-as-input",
+            "output_activation": "sigmoid",
+        },
+        run={
+            "baseline_loss": lambda s: 0.26 * (1 + added + (1 - added) * np.exp(-30 * s)),
+            "loss_over_call": lambda s: 1 + added + (1 - added) * np.exp(-30 * s),
+        },
+    )  # fmt: skip
+    return sketch.history()
+
+
+@pytest.mark.parametrize(
+    ("added", "end", "named"), [(0.0, 0.262, True), (0.2, 0.18, False), (0.0, 0.15, False)]
+)
+def test_a_bound_whose_second_half_is_all_that_was_learnt_gets_nowhere(
+    added: float, end: float, named: bool
+) -> None:
+    found = [one for one in examine(_bound(added, end)).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["slow-convergence"] if named else [])
+    assert not named or "has gone to nothing instead" in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("rate", "end", "named"), [(5e-5, 0.6925, True), (5e-5, 0.6, False), (1e-3, 0.6925, False)]
+)
+def test_a_loss_that_nobody_knows_and_a_low_rate_leaves_where_it_was_is_named(
+    rate: float, end: float, named: bool
+) -> None:
+    sketch = Sketch(
+        steps=1100, loss=lambda s: 0.6932 + (end - 0.6932) * s, noise=1e-4, baseline=math.nan, accuracy=None,
+        facts={"loss": "custom", "optimizers": [{"name": "SparseAdam", "lr": rate}]},
+        rate=lambda s: np.full_like(s, rate),
+    )  # fmt: skip
+    found = [one.problem for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert found == (["learning-rate-too-low"] if named else [])

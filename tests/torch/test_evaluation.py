@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -274,3 +275,21 @@ def test_what_one_fold_trains_on_is_held_out_in_the_next() -> None:
     second = [event.scope for event in watch.history.events_of("evaluation") if event.step > 12 * 4]
     assert second
     assert set(second) == {""}
+
+
+def test_of_losses_by_several_functions_the_one_that_is_trained_on_is_validated_by() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(160, 6)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Sigmoid())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            for part in x[:128].split(32):
+                optimizer.zero_grad()
+                F.binary_cross_entropy(model(part), part).backward()
+                optimizer.step()
+            with torch.no_grad():
+                answer = model(x[128:])
+                expected = F.binary_cross_entropy(answer, x[128:])
+                F.mse_loss(answer, x[128:])
+    assert watch.history.series("val_loss").values[-1] == pytest.approx(float(expected))

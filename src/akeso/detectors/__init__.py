@@ -5,7 +5,7 @@ from __future__ import annotations
 from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
-from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ShapeBroadcast, WrongMode
+from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ShapeBroadcast, WrongAxis, WrongMode
 from akeso.detectors.data import AbnormalData, ClassImbalance, UnlearnableLabels
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
@@ -44,6 +44,7 @@ _CLASSES: tuple[type[Detector], ...] = (
     SlowConvergence,
     UnlearnableLabels,
     VanishingGradient,
+    WrongAxis,
     WrongMode,
     *autotrainer.RULES,
     *bttackler.INDICATORS,

@@ -115,6 +115,29 @@ class ShapeBroadcast(Detector):
             return
 
 
+@dataclass(frozen=True)
+class WrongAxis(Detector):
+    """A recurrent layer runs along the samples of a batch."""
+
+    name: ClassVar[str] = "wrong-axis"
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        layer = history.facts.get("recurrence_over_samples")
+        if not isinstance(layer, str):
+            return
+        kind = next((one.kind for one in history.layers if one.name == layer), "the recurrent layer")
+        yield Symptom(
+            self.name,
+            "error",
+            0.95,
+            network.extent(history)[0],
+            layer,
+            {"input_shape": history.facts.get("input_shape")},
+            f"{network.called(layer) or kind} runs along the samples of a batch instead of along time: each sample is "
+            "read as the moment that follows the one before it.",
+        )
+
+
 def _shape(event: Event, name: str) -> tuple[int, ...]:
     found = event.data.get(name) or ()
     return tuple(int(length) for length in found)

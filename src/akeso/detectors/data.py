@@ -99,6 +99,7 @@ class AbnormalData(Detector):
         findings: list[outliers.Finding] = []
         if not takes_tokens(history):
             findings += [] if _normalised(history) else self._inputs(history, stand)
+            findings += [] if findings else self._fed(history)
             far = outliers.in_inputs(history, self.outlier, self.outlier_code, self.rare, self.large)
             findings += [found for found in far if not findings or "input_code" in found[1]]
         chain = bool(findings) and self._chain(history, stand)
@@ -224,6 +225,29 @@ class AbnormalData(Detector):
                 10.0,
             )
 
+    def _fed(self, history: History) -> Iterator[outliers.Finding]:
+        """What the model makes of its inputs itself, before any layer: a raw time or position put beside them, say."""
+        for layer in history.scopes("fed_size"):
+            size, spread = (
+                curves.median(history.series(signal, layer).finite().values[:20])
+                for signal in ("fed_size", "fed_spread")
+            )
+            figures = {"fed_size": curves.rounded(size), "fed_spread": curves.rounded(spread)}
+            called = network.called(layer)
+            if size > self.large:
+                yield (
+                    f"{called} is fed with values of a typical size of {size:.3g}",
+                    figures,
+                    size / self.large,
+                )
+                return
+            if spread > self.spread:
+                text = (
+                    f"one feature that {called} is fed with is {spread:.2g} times as large as the typical one"
+                )
+                yield text, figures, spread / self.spread
+                return
+
     def _harmed_in_validation(self, history: History, stand: Standing, needed: float) -> bool:
         """Whether validation never got far, in a run that does not simply learn its samples by heart."""
         best = validation_loss(history).values
@@ -311,6 +335,8 @@ class UnlearnableLabels(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
             return
+        if history.facts.get("task") == "autoencoder":
+            return  # what is to be said is what was given
         if stand.remaining_loss > self.too_much:
             return  # it is worse than a constant on what it trains on: that is not for want of signal
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from akeso.detectors import curves, network, settling
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import Standing, standing, top_share, validation_loss
+from akeso.detectors.standing import ADDED, Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import divisor, travel
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
 
-#: How far the loss that is trained on may drift from what the loss function gives before something else is in it.
-_ADDED = 1.02
+_OUTWEIGHED: Final = (
+    " What is added to it has gone to nothing instead: that outweighs the rest, as a sum does beside a mean."
+)
 #: A fall over the second half of a run that is told of, as a share of a constant prediction's loss.
 _WORTH_SAYING = 0.005
 
@@ -75,8 +76,9 @@ class SlowConvergence(Detector):
         falls = stand.recent.falls and not (
             stand.finished and -stand.recent.change < _WORTH_SAYING * stand.baseline
         )
-        stuck = stand.remaining >= 0.97 and not (
-            falls or stand.beats_constant or below.falls or self._weak(history, stand)
+        outweighed = _outweighed(history)
+        stuck = stand.remaining >= 0.97 and (
+            outweighed or not (falls or stand.beats_constant or below.falls or self._weak(history, stand))
         )
         trained = history.series("loss").finite().values
         # Batches are noisy and a validation set is the same every time: it shows a slow fall more clearly.
@@ -105,7 +107,8 @@ class SlowConvergence(Detector):
                 else "the loss is above that of a constant prediction"
             )
             + (", and it no longer falls." if stuck else ", and it falls too slowly.")
-            + (" No activation function was seen between its layers." if network.unbent(history) else ""),
+            + (" No activation function was seen between its layers." if network.unbent(history) else "")
+            + (_OUTWEIGHED if stuck and outweighed else ""),
         )
 
     def _divided(self, history: History, stand: Standing) -> Symptom:
@@ -263,7 +266,13 @@ class SlowConvergence(Detector):
 def _mixed(history: History) -> bool:
     """Whether something is added to what the loss function gives, as the second half of a bound or a penalty."""
     ratios = history.series("loss_over_call").finite().values
-    return len(ratios) >= 3 and float(ratios.max()) > _ADDED * float(ratios.min()) > 0
+    return len(ratios) >= 3 and float(ratios.max()) > ADDED * float(ratios.min()) > 0
+
+
+def _outweighed(history: History) -> bool:
+    """Whether the second half of a bound was there at first and is as good as gone."""
+    ratios = history.series("loss_over_call").finite().values
+    return _mixed(history) and float(ratios[0]) > ADDED > 1.0 + abs(float(ratios[-1]) - 1.0)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class LearningRateTooLow(Detector):
     remaining_at_rest: float = 0.1
     usual: float = 0.01
     remaining_below_usual: float = 0.3
+    usual_if_unmoved: float = 0.1
+    unmoved: float = 0.01
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -57,6 +59,9 @@ class LearningRateTooLow(Detector):
         if stand.steps < self.min_steps or not known or stand.adversarial or stand.diverged:
             return
         way = travel(history, stand)
+        if self._unmoved(history, stand):
+            yield self._leaves_alone(history, stand)
+            return
         if far_below_usual(history, stand, self.usual, self.remaining_below_usual):
             yield self._below_usual(history, stand)
             return
@@ -114,6 +119,33 @@ class LearningRateTooLow(Detector):
                 if last_rate(history) < self.decayed * rate(history)
                 else "."
             ),
+        )
+
+    def _unmoved(self, history: History, stand: Standing) -> bool:
+        """Whether a loss of which no more is known went down by next to nothing, ever on at the same pace."""
+        low = adaptive(history) and times_usual(history, rate(history)) <= self.usual_if_unmoved
+        if math.isfinite(stand.baseline) or not low or stand.over < 0.5 or not stand.overall.falls:
+            return False
+        means = curves.block_means(history.series("loss").finite().values, 9)
+        early, late = means[0] - means[len(means) // 2], means[len(means) // 2] - means[-1]
+        return bool(0 < means[0] - means[-1] < self.unmoved * means[0] and late > 0.3 * max(0.0, early))
+
+    def _leaves_alone(self, history: History, stand: Standing) -> Symptom:
+        times = 1.0 / times_usual(history, rate(history))
+        return Symptom(
+            self.name,
+            "warning",
+            0.7,
+            network.extent(history)[0],
+            "",
+            {
+                "learning_rate": curves.rounded(rate(history)),
+                "usual_over_given": curves.rounded(times),
+                **stand.evidence(),
+            },
+            f"The learning rate is too low: {rate(history):.3g} is {times:.0f} times less than "
+            f"{optimizer_name(history)} usually gets, and in {stand.length} steps the loss has gone from "
+            f"{stand.first:.4g} to no more than {stand.last:.4g}, on a straight line.",
         )
 
     def _below_usual(self, history: History, stand: Standing) -> Symptom:

@@ -26,6 +26,8 @@ _SAME: Final = 1e-6
 #: Share of a constant prediction's loss beyond which what the targets leave is not believed.
 _SUREST: Final = 0.9
 
+#: How far the loss that is trained on may drift from what the loss function gives before something else is in it.
+ADDED: Final = 1.02
 #: Losses that are not negative whatever they are given.
 _NEVER_NEGATIVE: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 #: What is negative by rounding, as a share of the size of a loss.
@@ -325,12 +327,15 @@ def validation_scale(history: History) -> float:
 
 def _baseline(history: History) -> float:
     """The loss of the best constant prediction; later readings know more of the data than earlier ones."""
-    readings = history.series("baseline_loss").finite().values
-    late = curves.tail(readings, 0.5, 3)
+    readings = history.series("baseline_loss").finite()
+    late = curves.tail(readings.values, 0.5, 3)
     seen = curves.median(late)
-    if len(late) and float(late.max()) > 1.3 * float(late.min()):
-        # Readings are brought to the scale of the whole loss. Where that scale drifts, something is added to
-        # the loss rather than multiplied, and the smallest reading holds the least of it.
+    # Readings are brought to the scale of the whole loss. Where that scale drifts, something is added to the loss
+    # rather than multiplied, and the smallest one holds the least of it.
+    scales = curves.tail(curves.at_steps(history.series("loss_over_call").finite(), readings), 0.5, 3)
+    if len(scales) and float(scales.max()) > ADDED * float(scales.min()) > 0:
+        seen = curves.median(late / scales) * float(scales.min())
+    elif len(late) and float(late.max()) > 1.3 * float(late.min()):
         seen = float(late.min())
     if not math.isfinite(seen):
         reference = history.facts.get("initial_loss_reference")

@@ -15,12 +15,12 @@ from akeso.history import Floats, History, Series
 
 #: The rate at which an optimizer usually works on networks of ordinary size, by its name in lower case.
 USUAL_RATE: Final = {
-    "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "nadam": 1e-3, "radam": 1e-3, "adamax": 2e-3,
-    "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
+    "sgd": 0.01, "asgd": 0.01, "adam": 1e-3, "adamw": 1e-3, "sparseadam": 1e-3, "nadam": 1e-3, "radam": 1e-3,
+    "adamax": 2e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "adadelta": 1.0, "rprop": 1e-2,
 }  # fmt: skip
 
 #: Optimizers that divide every gradient by what is usual for it.
-_ADAPTIVE: Final = frozenset({"adam", "adamw", "nadam", "radam", "adamax", "rmsprop"})
+_ADAPTIVE: Final = frozenset({"adam", "adamw", "sparseadam", "nadam", "radam", "adamax", "rmsprop"})
 
 #: Parts of a run that are compared, and steps in one of them where the run is long.
 _PARTS, _STEPS = 12, 40
@@ -147,7 +147,7 @@ def _decay(history: History) -> float:
     return decay / max(1.0 - momentum, 1e-3)
 
 
-def falls_at_end(values: Floats, at_least: int = 20) -> bool:
+def falls_at_end(values: Floats, at_least: int = 12) -> bool:
     """Whether a curve falls clearly, and its last third lies lower than the one before: it has not settled yet."""
     if len(values) < at_least:
         return False

@@ -191,6 +191,16 @@ class Sites:
         if site is not None:
             self._pending = (site, tensor.detach())
 
+    def fed(self, name: str, tensor: torch.Tensor) -> None:
+        """A layer is fed with what nothing trained has made: data, as it comes out of the model's own preparations."""
+        if name in self._calls or not tensor.is_floating_point() or tensor.numel() < 2:
+            return
+        part = sample(tensor.detach()).float()
+        self.items.append((("act_fed", name), part.square().mean()))
+        if tensor.dim() == 2 and len(part) > 3 and part.shape[1] > 1:
+            spreads = part.std(0)
+            self.items.append((("act_fed_spread", name), spreads.max() / spreads.median().clamp_min(1e-30)))
+
     def settle(self) -> None:
         """Read the last layer after all: no activation has followed that shows the same signal."""
         if self._pending is not None:
@@ -305,6 +315,10 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, dict[str, float]]:
             total = delivery[("act_var", site)] + delivery[("act_mean", site)] ** 2
             if total > 0 and math.isfinite(total) and math.isfinite(value):
                 put("act_sample_std", site, math.sqrt(value / total))
+        elif signal == "act_fed":
+            put("fed_size", site, math.sqrt(value) if value >= 0 else math.nan)
+        elif signal == "act_fed_spread":
+            put("fed_spread", site, value)
         elif signal in ("act_mean", "act_saturated"):
             put(signal, site, value)
     return out

@@ -88,6 +88,12 @@ class BatchReader:
                 self._record.fact("compared_by", "direction")
             return items, facts
         terms = len(passes.calls)
+        if (
+            self._looks < _LOOKS
+            and passes.recurrence is not None
+            and passes.recurrence.astray(given, call.target)
+        ):
+            self._record.fact("recurrence_over_samples", passes.recurrence.name)
         self._learn(call, given)
         items += batch_items(call, target_kind=self.target_kind, histogram=histogram_size(call))
         facts["_rows"] = float(len(call.target) if call.target.dim() else 1)
@@ -102,6 +108,11 @@ class BatchReader:
             facts["_sum"] = 1.0
         self._count(terms)
         return items, facts
+
+    @property
+    def only_loss(self) -> str:
+        """The loss function that is trained on, where it is one."""
+        return self.kind[0] if not self._terms or self._terms[1] <= 1 else ""
 
     def _measure(self, loss: torch.Tensor) -> None:
         if self._measured >= _LOOKS:

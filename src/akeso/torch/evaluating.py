@@ -159,7 +159,12 @@ class Evaluations:
         if phase.by_distance:
             self._record.fact("validated_by", "distance")
         with quiet():
-            phase.close(self._mailbox, self._known, lambda outcome: self._ended(phase.step, outcome))
+            phase.close(
+                self._mailbox,
+                self._known,
+                lambda outcome: self._ended(phase.step, outcome),
+                self._batches.only_loss,
+            )
 
     def _known(self, marks: list[float]) -> tuple[int, bool]:
         seen = self._familiar.count(marks)

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -37,6 +37,14 @@ _SIZES: Final = frozenset(
 )
 
 
+class Loss(NamedTuple):
+    """The mean loss of so many samples, by a function with a reduction."""
+
+    value: torch.Tensor
+    rows: int
+    kind: tuple[str, str]
+
+
 @dataclass(slots=True)
 class Group:
     """Batches of one kind of data within a phase."""
@@ -45,7 +53,7 @@ class Group:
     marks: torch.Tensor | None = None
     batches: int = 0
     samples: int = 0
-    losses: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     counted: list[tuple[torch.Tensor, int | torch.Tensor]] = field(default_factory=list)  # by the script
     scored: list[tuple[torch.Tensor, int | torch.Tensor]] = field(
         default_factory=list
@@ -53,14 +61,18 @@ class Group:
     training_mode: bool = False
     gradients: bool = False
     copy: bool = False  # of a model that nobody trains, an average of another one say
-    own: list[tuple[torch.Tensor, int]] = field(default_factory=list)  # losses that the model gave
-    kind: tuple[str, str] = ("", "")  # loss function and reduction
+    own: list[Loss] = field(default_factory=list)  # that the model gave
     targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
 
     @property
     def scored_at_all(self) -> bool:
         """Whether anything was made of the answers."""
         return bool(self.losses or self.own or self.counted or self.scored)
+
+    def settle(self, trained: str) -> None:
+        """Of losses by several functions, those by the one that is trained on are the validation loss."""
+        self.losses = self.losses or self.own
+        self.losses = [one for one in self.losses if one.kind[0] == trained] or self.losses
 
 
 @dataclass(slots=True)
@@ -113,10 +125,10 @@ class Outcome:
         self.samples += group.samples
         self.training_mode |= group.training_mode
         self.gradients |= group.gradients
-        self.kind = group.kind if group.kind[0] else self.kind
-        for at, (_, rows) in enumerate(group.losses):
-            self._loss += delivery["loss", number, at] * rows
-            self._rows += rows
+        for at, loss in enumerate(group.losses):
+            self._loss += delivery["loss", number, at] * loss.rows
+            self._rows += loss.rows
+            self.kind = loss.kind
         for at, (rows, _, _) in enumerate(group.targets):
             sums, squares = delivery["sums", number, at], delivery["squares", number, at]
             if len(sums) != len(self._sums):
@@ -240,13 +252,13 @@ class Phase:
         if group is None or call.value is None:
             return
         rows = int(call.target.shape[0]) if call.target.dim() else 1
-        group.kind = (call.name, call.reduction)
         if call.value.dim() > 0:
             # A divergence is a sum over classes for each sample; of everything else, entries are averaged.
             summed = call.name == "kl_div" and call.value.dim() > 1
-            group.losses.append((call.value.sum() / rows if summed else call.value.mean(), rows))
+            value = call.value.sum() / rows if summed else call.value.mean()
         else:
-            group.losses.append((call.value / rows if call.reduction == "sum" else call.value, rows))
+            value = call.value / rows if call.reduction == "sum" else call.value
+        group.losses.append(Loss(value, rows, (call.name, call.reduction)))
         spread = spread_items(call)
         self.by_distance |= spread is not None
         if spread is not None:
@@ -260,25 +272,26 @@ class Phase:
         """The model itself has given the loss of this batch beside its answers."""
         group = self._current
         if group is not None:
-            group.kind = kind
-            group.own.append((value, self._rows))
+            group.own.append(Loss(value, self._rows, kind))
 
     def close(
         self,
         mailbox: Mailbox,
         familiar: Callable[[list[float]], tuple[int, bool]],
         deliver: Callable[[Outcome], None],
+        trained: str,
     ) -> None:
         """Send the sums; ``deliver`` gets the outcome for every kind of data with a loss or an accuracy.
 
-        ``familiar`` says of marks how many are known, and whether that makes it the training data.
+        ``familiar`` says of marks how many are known, and whether that makes it the training data; ``trained`` is
+        the function that the loss of training comes from, where it is one.
         """
         if any(group.scored_at_all for group in self.groups if not group.copy):
             self.groups = [group for group in self.groups if not (group.copy and group.scored_at_all)]
         items: list[tuple[Tag, torch.Tensor]] = []
         for number, group in enumerate(self.groups):
-            group.losses = group.losses or group.own
-            items += [(("loss", number, at), value) for at, (value, _) in enumerate(group.losses)]
+            group.settle(trained)
+            items += [(("loss", number, at), loss.value) for at, loss in enumerate(group.losses)]
             for at, (_, sums, squares) in enumerate(group.targets):
                 items += [(("sums", number, at), sums), (("squares", number, at), squares)]
             for at, (right, total) in enumerate(group.counted or group.scored):

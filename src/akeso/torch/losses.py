@@ -244,17 +244,21 @@ def _astray(node: Any, dimensions: int) -> bool:
 def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:
     """The shape into which an elementwise comparison grows by accident, as ``[N]`` against ``[N, 1]``.
 
-    An accident has as many targets as predictions in another number of dimensions, or has happened to the targets
-    already: ``[N, N]`` of them for ``N`` predictions. Pairwise differences, which are meant to grow, are written with
-    the same number of dimensions on both sides.
+    An accident has as many targets as predictions, or one for all predictions of a sample, in another number of
+    dimensions; or it has happened to the targets already: ``[N, N]`` of them for ``N`` predictions. Pairwise
+    differences, which are meant to grow, are written with the same number of dimensions on both sides.
     """
     count = prediction.numel()
     if count > 1 and tuple(target.shape) == (count, count) and len(prediction) == count:
         return tuple(target.shape)
-    if count <= 1 or count != target.numel() or prediction.dim() == target.dim():
+    if count <= 1 or prediction.dim() == target.dim() or not target.dim() or not prediction.dim():
+        return None
+    one_each = 2 < len(target) == target.numel() == len(prediction)
+    if count != target.numel() and not one_each:
         return None
     try:
         result = torch.broadcast_shapes(prediction.shape, target.shape)
     except RuntimeError:
         return None
-    return tuple(result) if math.prod(result) > count else None
+    grown = count if count == target.numel() else count * len(target) - 1
+    return tuple(result) if math.prod(result) > grown else None

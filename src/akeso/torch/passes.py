@@ -20,8 +20,11 @@ from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, reco
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
+from akeso.torch.recurrence import Recurrence
 from akeso.torch.taps import TAPS, ForwardTap
 
+#: Layers that take what they are fed as quantities.
+_WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
 Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
 
 
@@ -78,6 +81,7 @@ class Passes:
         self.calls: list[LossCall] = []
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
+        self.recurrence: Recurrence | None = None  # the first layer in this step that has one
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
         self._given_to = 0
@@ -119,7 +123,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
-        self.aligned = None
+        self.aligned = self.recurrence = None
         self.own_loss.clear()
         self._by_hand.clear()
         self.model_input = None
@@ -229,13 +233,30 @@ class Passes:
                 return
             if self.reading and is_leaf(module) and self._first_time():
                 self.first_use.setdefault(name, len(self.first_use))
+                if isinstance(module, nn.RNNBase) and self.recurrence is None:
+                    self._recurs(name, module, first_tensor(inputs))
                 with quiet():
+                    if tensor is not None and tensor.requires_grad:
+                        self._fed(name or type(module).__name__, module, first_tensor(inputs))
                     self._sites.layer(name or type(module).__name__, module, output)
             if not self._stack:
                 self._finish(module, inputs, output)
         except Exception as error:
             self._fail("forward", error)
         self.seconds += perf_counter() - began
+
+    def _recurs(self, name: str, module: nn.RNNBase, given: torch.Tensor | None) -> None:
+        if given is not None and given.dim() == 3:
+            self.recurrence = Recurrence(name, module.batch_first, (len(given), given.shape[1]))
+
+    def _fed(self, name: str, module: nn.Module, given: torch.Tensor | None) -> None:
+        """Look at what a layer is fed before anything trained: it need not be what the model was given."""
+        if given is None or given.requires_grad or not isinstance(module, _WEIGHING):
+            return
+        whole = self.model_input
+        if whole is not None and _place_of(given) == _place_of(whole) and given.numel() == whole.numel():
+            return
+        self._sites.fed(name, given)
 
     def _finish(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._read.add(id(module))
