@@ -37,6 +37,7 @@ FOUND = {
     "[Train] Loss 0.25 | [Valid] Loss 0.5": [("train_loss", 0.25), ("val_loss", 0.5)],
     "epoch 2 val pinball 0.123": [("val_pinball", 0.123)],
     "epoch=2 test RRSE 0.481": [("test_rrse", 0.481)],
+    "{'eval_loss': '0.69', 'eval_accuracy': '0.516', 'epoch': '1'}": [("val_loss", 0.69), ("val_accuracy", 0.516)],
     "dev_ppl=31.5 held-out WER 0.25": [("val_perplexity", 31.5), ("test_wer", 0.25)],
 }  # fmt: skip
 

@@ -106,7 +106,7 @@ _NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
 # A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
 _DIRECT: Final = re.compile(
-    rf"""(?:[\s_-]*(?:score|top-?\d|@\d))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*
+    rf"""(?:[\s_-]*(?:score|top-?\d|@\d))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
     (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
     re.VERBOSE,
 )
