@@ -35,6 +35,7 @@ class Draft:
             self._starts.append(self._starts[-1] + len(line))
         self._changes: dict[tuple[int, int], str] = {}
         self._new: dict[int, list[str]] = {}  # before this line
+        self._arguments: dict[int, dict[str, str]] = {}  # added at the end of calls
         self.names: dict[
             str, str
         ] = {}  # parts of the model that are called otherwise here than where they were tried
@@ -145,11 +146,14 @@ class Draft:
             self.replace(call.args[position], value)
             return
         end = self._span(call)[1] - 1
+        new = self._arguments.setdefault(end, {})
+        new[name] = value
         separator = ", " if call.args or call.keywords else ""
         inside = self._bytes[:end].rstrip()
         if inside.endswith(b","):
             separator = " "
-        self.replace_between(end, end, f"{separator}{name}={value}")
+        added = ", ".join(f"{argument}={text}" for argument, text in new.items())
+        self.replace_between(end, end, f"{separator}{added}")
 
     def keep_first(self, call: ast.Call, others: str = "") -> None:
         """Put other text in the place of all arguments of a call but the first."""

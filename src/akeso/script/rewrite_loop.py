@@ -10,6 +10,12 @@ from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
 from akeso.script.rewrite_classes import method
 from akeso.script.rewrite_model import trained
+from akeso.script.rewrite_trainers import (
+    clipping_by_a_trainer,
+    rate_for_a_library,
+    schedule_by_epoch,
+    without_schedule,
+)
 
 #: Weight decay that optimizers have when none is given, where that is any.
 _USUAL_DECAY = {"AdamW": 1e-2}
@@ -64,6 +70,8 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
             value = f"{old_text} * {_number(float(edit.values['factor']))}"
         draft.set_argument(call, "lr", value, 1)
         done = True
+    if not done and "to" in edit.values:
+        done = rate_for_a_library(draft, clues, _number(float(edit.values["to"])))
     rate = edit.values.get("to", f"{edit.values.get('factor')} times the old one")
     return None if done else f"set the learning rate to {rate}"
 
@@ -127,7 +135,8 @@ def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     steps = list(_steps(draft, clues))
     for statement, _name in steps:
         draft.add_before(statement, line)
-    return None if steps else f"clip gradients before the step: {line}"
+    done = bool(steps) or clipping_by_a_trainer(draft, function, limit)
+    return None if done else f"clip gradients before the step: {line}"
 
 
 def loosen_clipping(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -180,10 +189,10 @@ def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, cure: Prescriptio
     steps = list(_schedule_steps(draft))
     for statement in steps:
         draft.replace(statement, "pass  # the learning rate stays where it is")
-    if not steps:
-        return "keep the learning rate where it starts: take the schedule out"
-    _undo_made(draft, cure)
-    return None
+    if steps:
+        _undo_made(draft, cure)
+    done = bool(steps) or without_schedule(draft)
+    return None if done else "keep the learning rate where it starts: take the schedule out"
 
 
 def pace_schedule(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -202,7 +211,7 @@ def pace_schedule(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
                 draft.drop_lines(statement)
             draft.add_after(loop, text)
             done = True
-    if done:
+    if done or schedule_by_epoch(draft):
         return None
     return "step the schedule once after each pass over the training data, not with every batch"
 
