@@ -28,9 +28,13 @@ from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
 from akeso.replay.snapshot_background import BackgroundWriter, uncollected
 from akeso.replay.state import Packing
+from akeso.replay.state_held import carried_graph
 from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer
 from akeso.replay.state_whole import PlainState, WholeState
 from akeso.replay.state_wrappers import hooked
+
+_PATIENCE = 10
+"""Intervals for which a snapshot waits until the loop carries no graph."""
 
 
 class Run:
@@ -83,6 +87,7 @@ class Run:
         self._whole = WholeState((Run, BatchStream, EpochStream))
         self._hooks: list[Any] = []
         self._looks = 0
+        self._postponed = 0
         self._step_keys: dict[str, int] = {}
         self._said: set[str] = set()
         self._spent = 0.0
@@ -378,6 +383,12 @@ class Run:
             self._save()
         packing = Packing()
         whole, holes = self._whole.capture(frame, last != "no", packing)
+        if packing.graphs and last != "run":
+            self._postponed += 1
+            if self._postponed <= _PATIENCE * self._every:
+                return  # until the backward pass
+            holes += (carried_graph(packing.graphs[0]),)
+        self._postponed = 0
         self._classify(holes)
         whole["samples"] = self._samples
         whole["about"] = {
@@ -395,10 +406,9 @@ class Run:
 
     def _restore(self, frame: FrameType) -> None:
         assert self._loaded is not None
-        loaded = self._loaded.whole()
-        lost = self._whole.restore(loaded, frame)
+        lost = self._whole.restore(self._loaded, frame)
         # What was handed out again on the way here had been handed out before the snapshot.
-        self._samples = list(loaded.get("samples", ()))
+        self._samples = list(self._loaded.part("samples", ()))
         self._positions.restored()
         self._pending = self._loaded = None
         for name in lost:

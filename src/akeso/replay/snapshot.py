@@ -20,7 +20,8 @@ from typing import Any
 
 from akeso.errors import AkesoError, BadInput
 from akeso.replay.snapshot_tensors import read_tensors
-from akeso.replay.state import unpack
+from akeso.replay.state import Packing, unpack
+from akeso.replay.state_sharing import Shared, counterparts
 
 FOLDER = "snapshots"
 FORMAT = 1
@@ -261,13 +262,22 @@ class Loaded:
         self._tree = load_tree(info)
         self._tensors = read_tensors(info.path / _TENSORS)
 
-    def part(self, name: str, default: Any = None) -> Any:
+    def part(self, name: str, default: Any = None, shared: Shared | None = None) -> Any:
         """Return one part of the state, tensors on the devices they came from."""
-        return unpack(self._tree[name], self._tensors) if name in self._tree else default
+        return unpack(self._tree[name], self._tensors, shared) if name in self._tree else default
+
+    def in_place_of(self, part: str, live: Any) -> Shared:
+        """Return what makes other parts share the memory of live tensors, as they did with those of this part."""
+        packing, shared = Packing(), Shared()
+        for saved, name in counterparts(self._tree[part], packing.tree(live, part)).items():
+            for kind in range(3):
+                shared.first((saved, kind), packing.tensors[name])
+        return shared
 
     def whole(self) -> dict[str, Any]:
         """Return the whole state."""
-        return {name: self.part(name) for name in self._tree}
+        shared = Shared()
+        return {name: self.part(name, shared=shared) for name in self._tree}
 
 
 def load(info: SnapshotInfo) -> dict[str, Any]:

@@ -22,9 +22,12 @@ import torch
 
 from akeso.errors import BadInput
 from akeso.replay.snapshot_tensors import NAMES
+from akeso.replay.state_graphs import is_alive
 from akeso.replay.state_records import attributes, is_record, kind_of, make, name_of
+from akeso.replay.state_sharing import Shared, Sharing
 
 Tree = Any
+_CHANGEABLE = (list, dict, set, deque, bytearray, np.ndarray)
 _FACTORIES: dict[str, Callable[[], Any]] = {
     "list": list,
     "dict": dict,
@@ -39,6 +42,10 @@ def is_code(value: Any) -> bool:
     return callable(value) and not hasattr(value, "state_dict") and not is_record(value)
 
 
+class Kept(dict[str, Any]):
+    """Values that a packing has kept, by name: among them, what is one object stays one."""
+
+
 class Packing:
     """Collects the tensors of a tree under names; one storage that is met twice is kept once."""
 
@@ -48,7 +55,12 @@ class Packing:
         #: Names of the tensors met, by where their memory begins.
         self._known: dict[int, list[str]] = {}
         self._around: set[int] = set()
-        self._kept: dict[int, Tree] = {}
+        #: Trees of values that were kept, and of everything in them that can be changed in place.
+        self._kept: dict[int, tuple[Any, Tree]] = {}
+        self._keeping = False
+        self._sharing = Sharing()
+        self.graphs: list[str] = []
+        """Where tensors were met through whose graph gradients may still have to flow: no file can hold it."""
 
     def keep(self, value: Any, path: str) -> None:
         """Take a value apart now, for when it is met later; it must stay as it is until then.
@@ -56,14 +68,19 @@ class Packing:
         Raises:
             BadInput: It cannot be written. Nothing of it stays.
         """
-        before = len(self.tensors)
+        before, kept = len(self.tensors), len(self._kept)
+        self._keeping = True
         try:
-            self._kept[id(value)] = self.tree(value, path)
+            self._kept[id(value)] = (value, self.tree(value, path))
         except BadInput:
             for name in list(self.tensors)[before:]:
                 self._known[self.tensors.pop(name).data_ptr()].remove(name)
+            for number in list(self._kept)[kept:]:
+                del self._kept[number]
             self._around.clear()
             raise
+        finally:
+            self._keeping = False
 
     def name(self, tensor: torch.Tensor, path: str) -> str:
         known = self._known.setdefault(tensor.data_ptr(), [])
@@ -85,12 +102,14 @@ class Packing:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if id(value) in self._kept:
-            return self._kept[id(value)]
-        if type(value) is list:
-            return [self.tree(item, f"{path}.{number}") for number, item in enumerate(value)]
-        if isinstance(value, dict):
-            return self._mapping(value, path)
-        found = self._other(value, path)
+            known = self._kept[id(value)][1]
+            return self._sharing.met_again(known) if self._keeping else known
+        if type(value) is Kept:
+            return {name: self._sharing.labelled(self.tree(item, path)) for name, item in value.items()}
+        found = self._made_up(value, path)
+        if self._keeping and (isinstance(value, _CHANGEABLE) or is_record(value)):
+            # The value stays with it, and thereby alive, so that no other can take its number.
+            self._kept[id(value)] = (value, found)
         if found is None:
             raise BadInput(
                 f"{path} is of type {type(value).__module__}.{type(value).__qualname__}, which cannot be "
@@ -99,8 +118,15 @@ class Packing:
             )
         return found
 
+    def _made_up(self, value: Any, path: str) -> Tree | None:
+        if type(value) is list:
+            return [self.tree(item, f"{path}.{number}") for number, item in enumerate(value)]
+        return self._mapping(value, path) if isinstance(value, dict) else self._other(value, path)
+
     def _tensor(self, value: torch.Tensor, path: str) -> Tree:
         plain = value.detach()
+        if value.grad_fn is not None and not self.graphs and is_alive(value.grad_fn):
+            self.graphs.append(path)
         node: dict[str, Any]
         if value.layout == torch.sparse_coo:
             parts = self.tree([plain._indices(), plain._values()], path)
@@ -203,16 +229,24 @@ def pack(value: Any, path: str = "state", shared: bool = True) -> tuple[Tree, di
     return packing.tree(value, path), packing.tensors
 
 
-def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Put a packed value together again."""
+def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor], shared: Shared | None = None) -> Any:
+    """Put a packed value together again; what was one object is one again for all that get the same ``shared``."""
+    shared = shared if shared is not None else Shared()
     if isinstance(tree, list):
-        return [unpack(item, tensors) for item in tree]
+        return [unpack(item, tensors, shared) for item in tree]
     if not isinstance(tree, dict):
         return tree
     kind = tree.get("$")
     if kind is None:
-        return {entry: unpack(item, tensors) for entry, item in tree.items()}
-    if kind in ("tensor", "sparse"):
+        return {entry: unpack(item, tensors, shared) for entry, item in tree.items()}
+    if kind == "again":
+        return shared.again(tree["i"])
+    if kind == "shared":
+        return shared.first(tree["i"], unpack(tree["v"], tensors, shared))
+    if kind == "tensor":
+        name = (tree["n"], tree.get("g", 0))
+        return shared.again(name) if name in shared else shared.first(name, _tensor_back(tree, tensors))
+    if kind == "sparse":
         return _tensor_back(tree, tensors)
     if kind == "array":
         raw = tensors[tree["n"]].numpy().copy()
@@ -221,26 +255,28 @@ def unpack(tree: Tree, tensors: Mapping[str, torch.Tensor]) -> Any:
         return np.frombuffer(base64.b64decode(tree["v"]), dtype=np.dtype(tree["t"]))[0]
     body = tree["v"]
     if "c" in tree:
-        return _of_users_kind_back(kind, tree["c"], body, tensors)
+        return _of_users_kind_back(kind, tree["c"], body, tensors, shared)
     if kind in ("dict", "OrderedDict", "Counter", "defaultdict"):
-        pairs = [(unpack(entry, tensors), unpack(item, tensors)) for entry, item in body]
+        pairs = [(unpack(entry, tensors, shared), unpack(item, tensors, shared)) for entry, item in body]
         if kind == "defaultdict":
             return defaultdict(_FACTORIES[tree["f"]], pairs)
         return _MAPPINGS[kind](pairs)
     if kind == "deque":
-        return deque(unpack(body, tensors), maxlen=tree["m"])
-    return _PLAIN[kind](unpack(body, tensors))
+        return deque(unpack(body, tensors, shared), maxlen=tree["m"])
+    return _PLAIN[kind](unpack(body, tensors, shared))
 
 
-def _of_users_kind_back(kind: str, name: str, body: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+def _of_users_kind_back(
+    kind: str, name: str, body: Any, tensors: Mapping[str, torch.Tensor], shared: Shared
+) -> Any:
     found: Any = kind_of(name)
     if found is None:
         raise BadInput(f"the snapshot holds an object of the class {name}, which the program no longer has")
     if kind == "enum":
         return found[body]
     if kind == "named":
-        return found._make(unpack(body, tensors))
-    return make(found, {entry: unpack(item, tensors) for entry, item in body.items()})
+        return found._make(unpack(body, tensors, shared))
+    return make(found, {entry: unpack(item, tensors, shared) for entry, item in body.items()})
 
 
 def _counter(pairs: list[tuple[Any, int]]) -> Counter[Any]:

@@ -10,6 +10,7 @@ and what to do.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from akeso.replay.state_liveness import loops_around
 from akeso.replay.state_marks import changed, has_state, is_iterator, is_table, mark
 from akeso.replay.state_places import Place, Places
 from akeso.replay.state_records import is_record
-from akeso.replay.state_tracked import put_back
+from akeso.replay.state_tracked import TrackedModule, put_back
 from akeso.replay.state_wrappers import unwrap
 
 _NEVER = object()
@@ -56,6 +57,7 @@ class Held:
         # Models and the like are told by identity: one object has many names on the way up the frames. Each
         # is kept with its first mark, and thereby alive, so that no other object can take its number.
         self._first: dict[int, tuple[Any, Any]] = {}
+        self._tracked = tracked
 
     def baseline(self, frame: FrameType, known: set[int]) -> None:
         """Remember what every variable is before the first batch."""
@@ -105,8 +107,11 @@ class Held:
         assert self._marks is not None
         path, value = place.path, place.value
         if _is_stateful(value):
-            lost = not _wraps(value, known) and self._changed(value)
-            return None, _untracked(path, value) if lost else None
+            if _wraps(value, known):
+                return None, None
+            if id(value) not in self._first and isinstance(value, torch.nn.Module):
+                return self._made(path, value)
+            return None, _untracked(path, value) if self._changed(value) else None
         hole = None
         if place.foreign and path.endswith(".accumulate_grad_batches") and value > 1:
             hole = _accumulating(path, value)
@@ -131,12 +136,23 @@ class Held:
             hole = Hole(path, f"it changes from step to step, and {error}", "or track it")
         return None, hole
 
+    def _made(self, path: str, value: torch.nn.Module) -> tuple[dict[str, Any] | None, Hole | None]:
+        """Return what a snapshot has to hold of a model that the loop has made: a copy of the best one, mostly."""
+        if not value.state_dict():
+            return None, None
+        for name, other in self._tracked().items():
+            if _is_alike(value, other):
+                return {"like": name, "state": TrackedModule(path, value).capture()}, None
+        return None, _made_in_loop(path, value)
+
     def _changed(self, value: Any) -> bool:
         now = mark(value)
         return bool(self._first.setdefault(id(value), (value, now))[1] != now)
 
-    def restore(self, frame: FrameType, known: set[int], state: dict[str, Any]) -> tuple[str, ...]:
-        """Bind what was held; return the names that are no longer there."""
+    def restore(
+        self, frame: FrameType, known: set[int], state: dict[str, Any], shared: frozenset[int]
+    ) -> tuple[str, ...]:
+        """Bind what was held, ``shared`` objects as they are; return the names that are no longer there."""
         self._always |= set(state)
         places = {place.path: place for place in self._places.find(frame, known, True)}
         lost = []
@@ -148,16 +164,39 @@ class Held:
                 else:
                     generators.restore_private(place.value, entry["random"])
                 continue
+            if "like" in entry:
+                entry = {"plain": _copy(path, self._tracked()[entry["like"]], entry["state"]), "new": True}
             saved = entry["plain"]
             if place is None:
                 if not self._places.create(frame, path, saved):
                     lost.append(path)
                 continue
             kept = not entry.get("new") and _in_place(place.value, saved)
-            new = put_back(place.value, saved) if kept else saved
+            new = put_back(place.value, saved, shared) if kept else saved
             if new is not place.value and not _bound(place, new):
                 lost.append(path)
         return tuple(lost)
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    """Tell whether two models are of one form: the same parts under the same names, of the same shapes."""
+    if type(one) is not type(other):
+        return False
+    parts = [[(name, type(part)) for name, part in model.named_modules()] for model in (one, other)]
+    if parts[0] != parts[1]:
+        return False
+    mine, theirs = one.state_dict(), other.state_dict()
+    return mine.keys() == theirs.keys() and all(
+        isinstance(item, torch.Tensor) and mine[name].shape == item.shape for name, item in theirs.items()
+    )
+
+
+def _copy(path: str, like: torch.nn.Module, state: Any) -> torch.nn.Module:
+    """Make a model of the form of another, in the state that was kept."""
+    made = copy.deepcopy(like)
+    made.zero_grad(set_to_none=True)
+    TrackedModule(path, made).restore(state)
+    return made
 
 
 def _error(value: Any, path: str, packing: Packing) -> BadInput | None:
@@ -241,11 +280,28 @@ def _untracked(path: str, value: Any) -> Hole:
     )
 
 
+def _made_in_loop(path: str, value: Any) -> Hole:
+    return Hole(
+        path,
+        f"this {type(value).__name__} was made in the loop, and a resumed process cannot make it again",
+        "keep copy.deepcopy(model.state_dict()) instead, or make it before the loop and track it",
+    )
+
+
 def _iterator(path: str, value: Any) -> Hole:
     return Hole(
         path,
         f"this {type(value).__name__} is an iterator, whose position would be lost",
         "let run.batches(…) give the data, or make the iterator inside the loop",
+    )
+
+
+def carried_graph(path: str) -> Hole:
+    """Return what to say of a tensor that carries its graph over very many iterations."""
+    return Hole(
+        path,
+        "its graph is carried from step to step, and no snapshot can hold a graph",
+        "detach() what needs no gradient any more, or call backward() before the next batch now and then",
     )
 
 

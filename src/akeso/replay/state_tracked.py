@@ -309,8 +309,13 @@ def adopt(name: str, value: Any) -> Tracked:
     )
 
 
-def put_back(live: Any, saved: Any) -> Any:
-    """Return the saved value, put into the live object where that can be done in place."""
+def put_back(live: Any, saved: Any, shared: frozenset[int] = frozenset()) -> Any:
+    """Return the saved value, put into the live object where that can be done in place.
+
+    Objects whose identities are among the ``shared`` ones are taken as they are.
+    """
+    if id(saved) in shared:
+        return saved
     if isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor):
         if live.shape == saved.shape and live.dtype == saved.dtype and live.device == saved.device:
             with torch.no_grad():
@@ -320,7 +325,7 @@ def put_back(live: Any, saved: Any) -> Any:
         live[...] = saved
         return live
     if isinstance(live, dict) and isinstance(saved, dict):
-        merged = {entry: put_back(live.get(entry), item) for entry, item in saved.items()}
+        merged = {entry: put_back(live.get(entry), item, shared) for entry, item in saved.items()}
         # Functions are code and in no snapshot; they stay where they are.
         code = {entry: item for entry, item in live.items() if entry not in saved and is_code(item)}
         order = [entry for entry in live if entry in merged or entry in code]
@@ -332,7 +337,7 @@ def put_back(live: Any, saved: Any) -> Any:
         return live
     if isinstance(live, list) and isinstance(saved, list):
         known = live + [None] * len(saved)
-        live[:] = [put_back(old, item) for old, item in zip(known, saved, strict=False)]
+        live[:] = [put_back(old, item, shared) for old, item in zip(known, saved, strict=False)]
         return live
     if isinstance(live, deque | set) and type(live) is type(saved):
         live.clear()
@@ -340,5 +345,6 @@ def put_back(live: Any, saved: Any) -> Any:
         return live
     if is_record(saved) and type(live) is type(saved) and not is_frozen(live):
         state = attributes(saved)
-        return put(live, {name: put_back(getattr(live, name, None), item) for name, item in state.items()})
+        parts = {name: put_back(getattr(live, name, None), item, shared) for name, item in state.items()}
+        return put(live, parts)
     return saved

@@ -10,7 +10,8 @@ import torch
 
 from akeso.errors import BadInput, Refused
 from akeso.replay import generators, state_switches
-from akeso.replay.state import Packing, pack
+from akeso.replay.snapshot import Loaded
+from akeso.replay.state import Kept, Packing, pack
 from akeso.replay.state_digest import exact_digest
 from akeso.replay.state_held import Held, Hole
 from akeso.replay.state_tracked import (
@@ -113,15 +114,15 @@ class WholeState:
             "gradients": self._gradients(),
             "generators": generators.capture(),
             "switches": state_switches.capture(),
-            "held": held,
+            "held": Kept(held),
         }
         return whole, holes
 
-    def restore(self, saved: dict[str, Any], frame: FrameType) -> tuple[str, ...]:
+    def restore(self, loaded: Loaded, frame: FrameType) -> tuple[str, ...]:
         """Put everything back and check that it came back; return the held names that are gone."""
-        known = self.known()
-        missing = sorted(set(saved["tracked"]) - set(self.tracked))
-        extra = sorted(set(self.tracked) - set(saved["tracked"]))
+        known, saved = self.known(), loaded.part("tracked")
+        missing = sorted(set(saved) - set(self.tracked))
+        extra = sorted(set(self.tracked) - set(saved))
         if missing or extra:
             raise BadInput(
                 f"the snapshot has {sorted(saved['tracked'])} tracked, this process {sorted(self.tracked)}: "
@@ -129,21 +130,24 @@ class WholeState:
                 "same objects"
             )
         for name, item in self.tracked.items():
-            item.restore(saved["tracked"][name])
+            item.restore(saved[name])
         self.known()
         for name, item in self.tracked.items():
-            if exact_digest(item.capture()) != exact_digest(saved["tracked"][name]):
+            if exact_digest(item.capture()) != exact_digest(saved[name]):
                 raise Refused(
                     f"{name} ({type(item.value).__name__}) does not come back bit for bit from the state it "
                     "gave: its load_state_dict changes or drops something"
                 )
+        shared = loaded.in_place_of("tracked", {name: item.capture() for name, item in self.tracked.items()})
         self.plain._values.clear()
-        self.plain._values.update(saved["plain"])
-        self._put_gradients(saved["gradients"])
-        generators.restore(saved["generators"])
-        if "switches" in saved:  # snapshots of earlier versions have none
-            state_switches.restore(saved["switches"])
-        return self.held.restore(frame, known, saved["held"])
+        self.plain._values.update(loaded.part("plain", shared=shared))
+        self._put_gradients(loaded.part("gradients"))
+        generators.restore(loaded.part("generators"))
+        switches = loaded.part("switches")
+        if switches is not None:  # snapshots of earlier versions have none
+            state_switches.restore(switches)
+        held = loaded.part("held", shared=shared)
+        return self.held.restore(frame, known, held, shared.several())
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         seen: set[int] = set()
@@ -189,7 +193,8 @@ class WholeState:
         ]
         for path, entry in held.items():
             kind = StateType.RANDOM if "random" in entry else StateType.OPAQUE
-            what = "generator" if "random" in entry else type(entry["plain"]).__name__
+            what = "generator" if "random" in entry else type(entry.get("plain")).__name__
+            what = f"copy of {entry['like']}" if "like" in entry else what
             rows.append({"name": path, "type": kind.value, "what": what, "held": "value"})
         rows.append({"name": "epoch, batch, step", "type": "position", "what": "int", "held": "the numbers"})
         rows.append(

@@ -1,0 +1,132 @@
+"""What loops carry besides numbers: graphs, copies of models, objects under several names, changed data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from akeso.errors import Refused
+from akeso.replay import snapshot
+from akeso.replay.run import Run
+from akeso.replay.state_digest import exact_digest
+from tests.replay.lives import Stop, live
+
+pytestmark = pytest.mark.usefixtures("process_as_before")
+
+
+def _parts(run: Run) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 0.05)
+    run.track(model=model, optimizer=optimizer)
+    return model, optimizer
+
+
+def _step(run: Run, stop: int, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    run.step(loss)
+    if run.steps == stop:
+        raise Stop
+
+
+def graphs(run: Run, stop: int) -> Any:
+    """Scores wait with their graphs for the end of an episode; losses are kept with graphs that are spent."""
+    model, optimizer = _parts(run)
+    scores: list[torch.Tensor] = []
+    losses: list[torch.Tensor] = []
+    for _ in run.iterations(30):
+        scores.append(model(torch.rand(3)))
+        loss = torch.zeros((), requires_grad=True)
+        if len(scores) == 5:
+            loss = torch.stack(scores).pow(2).sum()
+            scores = []
+        losses.append(loss)
+        _step(run, stop, optimizer, loss)
+    return exact_digest(model.state_dict()), [loss.item() for loss in losses]
+
+
+def best_model(run: Run, stop: int) -> Any:
+    """The best model so far is a copy of the whole object."""
+    model, optimizer = _parts(run)
+    best, least = None, 1e9
+    for _ in run.iterations(30):
+        loss = model(torch.rand(4, 3)).pow(2).mean()
+        if loss.item() < least:
+            best, least = copy.deepcopy(model), loss.item()
+        _step(run, stop, optimizer, loss)
+    assert best is not None
+    return exact_digest(best.state_dict()), exact_digest(model.state_dict())
+
+
+class Episode:
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+
+
+def shared(run: Run, stop: int) -> Any:
+    """Objects are changed under one name and read under another; a state that is not copied follows the model."""
+    model, optimizer = _parts(run)
+    state = None
+    row, episode, total = np.zeros(2), Episode(), torch.zeros(1)
+    rows, episodes, totals = [row], {"all": [episode]}, [total]
+    for number in run.iterations(30):
+        if number % 6 == 5:
+            row, episode, total = np.zeros(2), Episode(), torch.zeros(1)
+            rows.append(row)
+            episodes["all"].append(episode)
+            totals.append(total)
+        loss = model(torch.rand(4, 3)).pow(2).mean()
+        if number == 3:
+            state = model.state_dict()
+        row += 1
+        total += 1
+        episode.steps.append(loss.item())
+        _step(run, stop, optimizer, loss)
+    assert state is not None
+    steps = [one.steps for one in episodes["all"]]
+    return exact_digest(dict(state)), exact_digest([rows, totals, steps]), exact_digest(model.state_dict())
+
+
+@pytest.mark.parametrize("program", [graphs, best_model, shared])
+def test_a_loop_goes_on_with_what_it_carries(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
+    whole = live(program, tmp_path / "whole")
+    for stop in (12, 23):
+        live(program, tmp_path / "cut", stop)
+    assert snapshot.found(tmp_path / "cut") != ()
+    assert live(program, tmp_path / "cut") == whole
+
+
+def _endless_graph(run: Run, stop: int) -> None:
+    weight, total = torch.ones(1, requires_grad=True), torch.zeros(1)
+    run.track(weight=weight)
+    for _ in run.iterations(60):
+        total = total + weight * weight
+        run.step(total)
+
+
+def _another_model(run: Run, stop: int) -> None:
+    other = None
+    for _ in run.iterations(30):
+        other = torch.nn.Linear(2, 2) if other is None else other
+        run.step()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (_endless_graph, r"total: its graph is carried from step to step"),
+        (_another_model, r"other: this Linear was made in the loop"),
+    ],
+)
+def test_what_can_never_be_written_is_named(
+    program: Callable[[Run, int], Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match=said):
+        live(program, tmp_path / "a")
