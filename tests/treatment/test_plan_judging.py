@@ -25,7 +25,6 @@ from akeso.treatment.plans.judging import (
 )
 from akeso.treatment.plans.ledger import Ledger, better
 from akeso.treatment.plans.race import promise
-from akeso.treatment.script_metric import Figure
 from tests.treatment.programs import Resumable, Scripted
 
 
@@ -430,19 +429,3 @@ def test_where_values_are_kept_from_breaking_and_that_helps_nothing_else_is_trie
     outcome = akeso.treat(Broken(learns), budget=4.0)
     assert [edit.remedy for edit in outcome.prescription] == ["guard-functions"]
     assert not any(tried.attempt.prescription.of("reinitialise") for tried in outcome.attempts)
-
-
-def test_an_f1_of_nothing_is_no_healthy_training_and_a_rare_class_the_first_suspect() -> None:
-    tried: list[str] = []
-
-    class OfARareClass(Scripted):
-        def attempt(self, prescription: Prescription, **options: Any) -> Attempt:
-            tried.extend(edit.remedy for edit in prescription)
-            made = super().attempt(prescription, **options)
-            return replace(made, metric_name="val_f1", diagnoses=(), chance=0.0)
-
-    outcome = akeso.treat(OfARareClass(0.0, lambda cure: 0.8 if cure.of("weight-classes") else 0.0))
-    assert tried[0] == "weight-classes"
-    assert outcome.status == "repaired"
-    assert Figure("val_f1", True, ((9, 0.0),), 1).of_nothing == 0.0
-    assert Figure("val_accuracy", True, ((9, 0.0),), 1).of_nothing is None

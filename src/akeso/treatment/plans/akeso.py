@@ -96,6 +96,8 @@ class AkesoPlan(Plan):
                 ledger.reached(best) or not (in_doubt(best) or outdone(best, rivals[:1]))
             ):
                 break
+            if best is None and _refuted(ledger.untreated):
+                break
         if best is None:
             return self._give_up(ledger, untreated)
         return ledger.close(best, "improved" if left_over(untreated, best) else "repaired")
@@ -202,7 +204,9 @@ class AkesoPlan(Plan):
         """
         # In other units losses say little of the figure that decides, which only the end will show.
         moved = bool(current.prescription.of("standardise-targets")) and not comparable(before, current)
-        if moved or not serious(before):
+        # A suspicion, and no figure to hold the cure against: it may have been no more than a slow start.
+        unsure = max((found.confidence for found in serious(before)), default=0.0) < SURE
+        if moved or not serious(before) or (unsure and not comparable(before, current)):
             return ledger.program.resumable or ledger.room >= ledger.planned
         return ledger.room >= ledger.planned - before.steps and not out_of_reach(before, current)
 
@@ -301,6 +305,13 @@ def _left_alone(ledger: Ledger, untreated: Attempt) -> Outcome:
         return ledger.close(untreated, "healthy")
     ledger.notes.append("no change to the training cures what was found, so none was tried")
     return ledger.close(untreated, "failed")
+
+
+def _refuted(untreated: Attempt | None) -> bool:
+    """Whether the untreated run has come to its end, and nothing of what was suspected is left."""
+    return (
+        untreated is not None and untreated.whole and not serious(untreated) and not learnt_nothing(untreated)
+    )
 
 
 def _ahead(current: Attempt, before: Attempt) -> bool:
