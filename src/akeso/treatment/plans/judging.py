@@ -164,7 +164,7 @@ def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
     """
     first, others = ranked[0], ranked[1:2]
     if _rate_too_high(untreated) and first.prescription.of("substitute-optimizer"):
-        others = [other for other in ranked[1:] if _rate_alone(other) and not errors(other)][:1] or others
+        others = [other for other in ranked[1:] if _rate_alone(other) and errors(other) <= errors(first)][:1] or others
     near = promise(first, untreated) - _NEAR
     return [first, *(other for other in others if promise(other, untreated) > near)]
 
@@ -180,7 +180,7 @@ def smallest_first(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
         near = margin(attempt) * (1 if attempt.whole else 2)
         as_good = comparable(attempt, first) and attempt.score >= first.score - near
         as_good = as_good and learnt(attempt) > learnt(first) - _MORE
-        if alone and as_good and attempt.steps >= first.steps and not errors(attempt):
+        if alone and as_good and attempt.steps >= first.steps and errors(attempt) <= errors(first):
             return [attempt, *(other for other in ranked if other is not attempt)]
     return ranked
 
