@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from akeso.errors import Refused
 from akeso.replay import snapshot
@@ -94,7 +95,70 @@ def shared(run: Run, stop: int) -> Any:
     return exact_digest(dict(state)), exact_digest([rows, totals, steps]), exact_digest(model.state_dict())
 
 
-@pytest.mark.parametrize("program", [graphs, best_model, shared])
+class Growing(Dataset[Any]):
+    """Data that the program makes harder and labels anew as it goes."""
+
+    def __init__(self) -> None:
+        self.level, self.inputs, self.labels = 0.0, torch.ones(12, 3), [0.0] * 12
+        self.cache: dict[int, torch.Tensor] = {}
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        self.cache[index] = self.inputs[index]
+        return self.inputs[index] + self.level * torch.rand(3), self.labels[index]
+
+
+def changed_data(run: Run, stop: int) -> Any:
+    """The dataset is changed between epochs."""
+    model, optimizer = _parts(run)
+    data = Growing()
+    for epoch in run.epochs(8):
+        data.level += 0.1
+        for inputs, labels in run.batches(data, batch_size=3):
+            _step(run, stop, optimizer, (model(inputs)[:, 0] - labels).pow(2).mean().float())
+        data.labels[epoch] = 1.0
+        data.inputs[epoch] += 1
+    return exact_digest(model.state_dict()), data.level, data.labels, exact_digest(data.inputs)
+
+
+class Lookahead(torch.optim.Optimizer):
+    """An optimizer with state of its own beside its ``state``."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner, self.count = inner, 0
+        super().__init__([part for group in inner.param_groups for part in group["params"]], {})
+        self.slow = [part.detach().clone() for part in self.param_groups[0]["params"]]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.inner.step()
+        self.count += 1
+        if self.count % 3 == 0:
+            for slow, part in zip(self.slow, self.param_groups[0]["params"], strict=True):
+                part.copy_(slow.lerp_(part, 0.5))
+
+
+def unfrozen(run: Run, stop: int) -> Any:
+    """An optimizer of the user's own kind, and one that is given a second group on the way."""
+    model, inner = _parts(run)
+    head = torch.nn.Linear(1, 1)
+    optimizer, late = Lookahead(inner), torch.optim.Adam(head.parameters(), 0.05)
+    body = torch.nn.Linear(3, 3)
+    run.track(lookahead=optimizer, late=late, head=head, body=body)
+    for epoch in run.epochs(5):
+        if epoch == 1:
+            late.add_param_group({"params": list(body.parameters()), "lr": 0.01})
+        for _ in run.iterations(6, name=f"epoch {epoch}"):
+            loss = head(model(body(torch.rand(4, 3)))).pow(2).mean()
+            late.zero_grad()
+            _step(run, stop, optimizer, loss)
+            late.step()
+    return exact_digest([part.state_dict() for part in (model, head, body)]), optimizer.count
+
+
+@pytest.mark.parametrize("program", [graphs, best_model, shared, changed_data, unfrozen])
 def test_a_loop_goes_on_with_what_it_carries(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
     whole = live(program, tmp_path / "whole")
     for stop in (12, 23):

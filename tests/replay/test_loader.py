@@ -160,3 +160,24 @@ def test_an_unpicklable_dataset_with_workers_is_said() -> None:
     loader = KeyedLoader(loading, KeyedOrder(23, 4, seed=0), 0)
     with pytest.raises(BadInput, match="cannot be handed to 1 worker"):
         next(loader.read(0, 0, 1))
+
+
+class Levelled(Dataset[Any]):
+    def __init__(self) -> None:
+        self.level = 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return self.level
+
+
+def test_workers_see_what_the_program_made_of_the_dataset_between_epochs() -> None:
+    data = Levelled()
+    loader = KeyedLoader(Loading(data, workers=1), KeyedOrder(4, 2, seed=0), 0)
+    seen = []
+    for epoch in range(3):
+        data.level = epoch
+        seen.append([batch.data.tolist() for batch in loader.read(epoch, 0, epoch + 1)])
+    assert seen == [[[epoch] * 2] * 2 for epoch in range(3)]

@@ -32,6 +32,8 @@ from akeso.errors import BadInput
 from akeso.replay import generators
 from akeso.replay.keys import extend, key, mix
 from akeso.replay.sampler import Address, Addresses, Order
+from akeso.replay.state_marks import mark
+from akeso.replay.state_places import changeable
 
 _GLOBALS = ("python", "numpy", "torch")
 _WORD = torch.empty((), dtype=torch.int64)
@@ -179,6 +181,7 @@ class KeyedLoader:
         check_dataset(loading.dataset)
         self.order, self.loading = order, loading
         self._addresses = Addresses(order)
+        self._marks: dict[str, Any] | None = None
         self._keyed = keyed = KeyedDataset(loading.dataset, seed, loading.transform, loading.collate)
         options: dict[str, Any] = dict(loading.more)
         if loading.workers:
@@ -199,6 +202,7 @@ class KeyedLoader:
     def read(self, epoch: int, batch: int, stop_epoch: int) -> Iterator[Batch]:
         """Yield the batches from one place up to the start of an epoch."""
         self._addresses.start, self._addresses.stop_epoch = (epoch, batch), stop_epoch
+        self._refresh()
         if not self.loading.workers and not self.loading.pin_memory:
             for address, last in self._addresses.walk():
                 yield Batch(*address, self._keyed.batch(address, self.loading.batched), last)
@@ -219,6 +223,15 @@ class KeyedLoader:
             ) from error
         for (at_epoch, number, indices), last in self._addresses.walk():
             yield Batch(at_epoch, number, indices, next(source), last)
+
+    def _refresh(self) -> None:
+        """Let workers go whose copy of the dataset is no longer what the program has made of it."""
+        if self.loading.workers:
+            places = changeable(self.loading.dataset, self.loading.transform)
+            marks = {place.path: mark(place.value) for place in places}
+            if self._marks is not None and marks != self._marks:
+                self._loader._iterator = None
+            self._marks = marks
 
 
 def _quietly(*arguments: Any, **options: Any) -> DataLoader[Any]:

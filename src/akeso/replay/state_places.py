@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from akeso.errors import BadInput
 from akeso.replay import generators, state_foreign
@@ -29,6 +29,8 @@ from akeso.replay.state_marks import items as items_of
 from akeso.replay.state_records import attributes, is_record, is_users_kind
 
 _DEPTH = 4
+_PARTS = 16
+"""Tensors or datasets of a dataset that are looked at; a longer list of them holds samples."""
 _SKIPPED = (ModuleType, Dataset, DataLoader, Sampler, io.IOBase, torch.device, torch.dtype)
 _LEAVES = (torch.Tensor, np.ndarray, np.generic, torch.nn.Module, torch.optim.Optimizer, Enum)
 
@@ -79,8 +81,9 @@ class Places:
             for path, generator in generators.find(value, name):
                 if id(generator) not in known and generator is not value:
                     yield Place(f"track:{path}", generator, no_bind)
-            if isinstance(value, torch.nn.Module):
-                for path, owner, entry, item in _module_attributes(name, value):
+            if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+                own = _module_attributes if isinstance(value, torch.nn.Module) else _optimizer_attributes
+                for path, owner, entry, item in own(name, value):
                     if not _only(item, known):
                         yield from walk.within(f"track:{path}", item, _setter(owner, entry), _DEPTH)
         walk.distant = True
@@ -109,6 +112,13 @@ class Places:
         return True
 
 
+def changeable(*values: Any) -> Iterator[Place]:
+    """Yield the places that these values, a dataset and its transform say, lead to."""
+    walk = _Walk(set(), _SKIPPED)
+    for number, value in enumerate(values):
+        yield from walk.within(str(number), value, no_bind, _DEPTH)
+
+
 class _Walk:
     """One way through everything; what was met once is not met again."""
 
@@ -122,7 +132,13 @@ class _Walk:
         if isinstance(value, SCALARS):
             yield Place(path, value, bind, distant=self.distant)
             return
-        if id(value) in self._known or id(value) in self._seen or isinstance(value, self._skipped):
+        if id(value) in self._known or id(value) in self._seen:
+            return
+        if depth and isinstance(value, Dataset) and not isinstance(value, IterableDataset):
+            self._seen.add(id(value))
+            yield from self._data(path, value, depth)
+            return
+        if isinstance(value, self._skipped):
             return
         if isinstance(value, dict) and "__builtins__" in value:
             return  # names that code given to exec runs in: they are looked at where it runs
@@ -153,6 +169,25 @@ class _Walk:
                 yield from self.within(f"{path}.{entry}", scaler, no_bind, 0)
             if is_table(value):
                 yield Place(path, value, bind, distant=self.distant)
+
+    def _data(self, path: str, value: Any, depth: int) -> Iterator[Place]:
+        """Yield what a loop may change of its data: numbers, arrays, lists of plain values; no cache of samples."""
+        self.owners[path] = value
+        for entry, item in list(vars(value).items()):
+            name, bind = f"{path}.{entry}", _setter(value, entry)
+            if isinstance(item, (*SCALARS, torch.Tensor, np.ndarray)):
+                yield from (replace(place, distant=True) for place in self.within(name, item, bind, 0))
+            elif isinstance(item, Dataset) or is_record(item):
+                yield from self.within(name, item, bind, depth - 1)
+            elif isinstance(item, CONTAINERS) and item:
+                first = next(iter(item.values() if isinstance(item, dict) else item))
+                if isinstance(first, SCALARS):
+                    yield Place(name, item, bind, distant=True)
+                elif isinstance(first, torch.Tensor | np.ndarray | Dataset) and isinstance(
+                    item, list | tuple
+                ):
+                    for number, part in enumerate(item[:_PARTS]):
+                        yield from self.within(f"{name}[{number}]", part, no_bind, depth - 1)
 
     def _code(self, path: str, value: Any, depth: int) -> Iterator[Place]:
         """Yield what functions close over and carry, and what classes of the user's hold themselves."""
@@ -197,7 +232,7 @@ def users_modules() -> list[ModuleType]:
     return found
 
 
-def _module_attributes(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any, str, Any]]:
+def _module_attributes(name: str, module: Any) -> Iterator[tuple[str, Any, str, Any]]:
     """Yield path, owner, attribute and value of the plain attributes of a tracked module and its parts."""
     base = set(vars(torch.nn.Module()))
     kinds = (*SCALARS, torch.Tensor, np.ndarray, *CONTAINERS)
@@ -205,6 +240,16 @@ def _module_attributes(name: str, module: torch.nn.Module) -> Iterator[tuple[str
         for entry, item in list(vars(part).items()):
             if entry not in base and (isinstance(item, kinds) or is_record(item)):
                 yield ".".join(word for word in (name, path, entry) if word), part, entry, item
+
+
+def _optimizer_attributes(name: str, value: Any) -> Iterator[tuple[str, Any, str, Any]]:
+    """Yield the same of an optimizer that is not torch's own: a count of steps, slow weights, an inner one."""
+    if type(value).__module__.partition(".")[0] == "torch":
+        return
+    base = {*vars(torch.optim.SGD([torch.zeros(1)], 0.1)), "_opt_called", "step"}
+    for entry, item in list(vars(value).items()):
+        if entry not in base and not callable(item):
+            yield f"{name}.{entry}", value, entry, item
 
 
 def _only(value: Any, known: set[int]) -> bool:

@@ -109,7 +109,21 @@ class TrackedOptimizer(Tracked):
 
     def __init__(self, name: str, value: Any) -> None:
         super().__init__(name, value)
-        self.known: set[int] = set()
+        #: Parameters that tracked modules have, with their names, by identity.
+        self.known: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def groups(self) -> list[list[str | None]]:
+        """Return the parameters of each group by their names in tracked modules."""
+        unknown = (None, None)
+        groups = self.value.param_groups
+        return [[self.known.get(id(item), unknown)[0] for item in group["params"]] for group in groups]
+
+    def add_groups(self, saved: list[list[str | None]]) -> None:
+        """Give the optimizer the groups that the loop had added, as far as they are of tracked modules."""
+        named = dict(self.known.values())
+        for group in saved[len(self.value.param_groups) :]:
+            if group and all(name in named for name in group):
+                self.value.add_param_group({"params": [named[name] for name in group if name is not None]})
 
     def _loose(self) -> list[torch.Tensor]:
         return [
@@ -124,6 +138,14 @@ class TrackedOptimizer(Tracked):
 
     def restore(self, state: Any) -> None:
         saved = state["state"]
+        then = [len(group["params"]) for group in saved["param_groups"]]
+        now = [len(group["params"]) for group in self.value.param_groups]
+        if then != now:
+            raise BadInput(
+                f"{self.name} had groups of {then} parameters when the snapshot was taken, and has {now} here; "
+                "build it as the recorded script does. One that is made anew or given other parameters on the "
+                "way has to be brought to its form before the first batch: keep what tells the form in run.state"
+            )
         self.value.load_state_dict(saved)
         members = [item for group in self.value.param_groups for item in group["params"]]
         for number, entries in saved["state"].items():

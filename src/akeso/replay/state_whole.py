@@ -79,20 +79,21 @@ class WholeState:
 
     def known(self) -> set[int]:
         """Return the identities of everything that is captured through a tracked object."""
-        parameters: set[int] = set()
+        parameters: dict[int, tuple[str, torch.Tensor]] = {}
         found: set[int] = {id(self.plain), id(self.plain._values)}
-        for item in self.tracked.values():
+        for name, item in self.tracked.items():
             found.add(id(item.value))
             if isinstance(item, TrackedModule):
-                parameters |= {id(part) for part in (*item.value.parameters(), *item.value.buffers())}
+                named = (*item.value.named_parameters(), *item.value.named_buffers())
+                parameters |= {id(part): (f"{name}.{path}", part) for path, part in named}
                 found |= {id(part) for part in item.value.modules()}
             elif isinstance(item.value, torch.Tensor):
-                parameters.add(id(item.value))
+                parameters[id(item.value)] = (name, item.value)
         for item in self.tracked.values():
             if isinstance(item, TrackedOptimizer):
                 item.known = parameters
                 found |= {id(part) for group in item.value.param_groups for part in group["params"]}
-        found |= parameters
+        found |= parameters.keys()
         for item in self.tracked.values():
             if isinstance(item, TrackedObject):
                 item.known = found
@@ -110,6 +111,11 @@ class WholeState:
         held, holes = self.held.capture(frame, known, at_end, packing)
         whole = {
             "tracked": {name: item.capture() for name, item in self.tracked.items()},
+            "groups": {
+                name: item.groups()
+                for name, item in self.tracked.items()
+                if isinstance(item, TrackedOptimizer)
+            },
             "plain": dict(self.plain),
             "gradients": self._gradients(),
             "generators": generators.capture(),
@@ -129,7 +135,10 @@ class WholeState:
                 f"{'missing ' + ', '.join(missing) if missing else 'new ' + ', '.join(extra)}; track the "
                 "same objects"
             )
+        groups = loaded.part("groups", {})  # snapshots of earlier versions have none
         for name, item in self.tracked.items():
+            if isinstance(item, TrackedOptimizer):
+                item.add_groups(groups.get(name, []))
             item.restore(saved[name])
         self.known()
         for name, item in self.tracked.items():
