@@ -219,6 +219,31 @@ def test_a_tracked_log_has_every_line_once(
         run.track(log=empty)
 
 
+@pytest.mark.usefixtures("process_as_before")
+def test_logs_that_are_not_tracked_are_told_of_when_a_run_goes_on(tmp_path: Path) -> None:
+    names = ("tracked", "grown", "emptied")
+    for stop in (7, 0):
+        files = [open(tmp_path / name, "w" if name == "emptied" else "a") for name in names]  # noqa: SIM115
+        with Run(tmp_path / "run", snapshot_every=3) as run:
+            run.track(log=files[0])
+            for number in run.iterations(12):
+                for file in files:
+                    file.write(f"{number}\n")
+                    file.flush()
+                run.step(number)
+                run._writer.wait()
+                if run.steps == stop:
+                    break
+        for file in files:
+            file.close()
+    grown, emptied = sorted(note for note in run.notes if "bytes long when the snapshot was taken" in note)[
+        ::-1
+    ]
+    assert "grown was 12 bytes long when the snapshot was taken and has 14 now" in grown
+    assert "run.track(log=file) cuts it back" in grown
+    assert "emptied was 12 bytes long when the snapshot was taken and has 0 now" in emptied
+
+
 def test_classes_that_a_registry_holds_have_no_state() -> None:
     registry = {"linear": torch.nn.Linear, "adam": torch.optim.Adam, "phase": enum.Enum}
     assert not any(has_state(kind) for kind in registry.values())

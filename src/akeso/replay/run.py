@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from akeso.errors import BadInput, Refused
-from akeso.replay import fingerprint, generators, run_folder, snapshot
+from akeso.replay import fingerprint, generators, run_folder, run_logs, snapshot
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.journal import read as read_journal
 from akeso.replay.keys import extend, key
@@ -398,6 +398,7 @@ class Run:
             "positions": self._positions.plain(at.loop),
             "plans": self._positions.plans(),
             "fingerprint": self._about["fingerprint"],
+            "logs": run_logs.lengths(self.folder),
             "typing": self._whole.typing(whole["held"]),
         }
         self._writer.take(self.steps, whole, packing)
@@ -410,9 +411,16 @@ class Run:
         # What was handed out again on the way here had been handed out before the snapshot.
         self._samples = list(self._loaded.part("samples", ()))
         self._positions.restored()
+        self._tell_logs(self._loaded.part("about").get("logs", {}))
         self._pending = self._loaded = None
         for name in lost:
             self._log.say(f"{name} was held in the snapshot and is not there any more")
+
+    def _tell_logs(self, then: dict[str, int]) -> None:
+        if self._log.journal is not None:
+            tracked = [item.path for item in self._whole.tracked.values() if isinstance(item, TrackedFile)]
+            for text in run_logs.differing(then, run_logs.lengths(self.folder), tracked):
+                self._log.say(text)
 
     def _enter(self, loop: str, batch: Batch) -> None:
         start = perf_counter()

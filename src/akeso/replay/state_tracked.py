@@ -216,7 +216,9 @@ class TrackedFile(Tracked):
                 "when the program is started again; open it with 'a'"
             )
 
-    def _path(self) -> Path:
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
         return self.value if isinstance(self.value, Path) else Path(self.value.name)
 
     def capture(self) -> Any:
@@ -224,7 +226,7 @@ class TrackedFile(Tracked):
             return self._then
         if not isinstance(self.value, Path) and not self.value.closed:
             self.value.flush()
-        return {"bytes": self._path().stat().st_size if self._path().exists() else 0}
+        return {"bytes": self.path.stat().st_size if self.path.exists() else 0}
 
     def restore(self, state: Any) -> None:
         if self.untouched:
@@ -233,11 +235,11 @@ class TrackedFile(Tracked):
         there = self.capture()["bytes"]
         if there < state["bytes"]:
             raise BadInput(
-                f"{self._path()} has {there} bytes, but had {state['bytes']} when the snapshot was taken: "
+                f"{self.path} has {there} bytes, but had {state['bytes']} when the snapshot was taken: "
                 "something was cut off or it was replaced; put it back, or begin a new run folder"
             )
         if there > state["bytes"]:
-            os.truncate(self._path(), state["bytes"])
+            os.truncate(self.path, state["bytes"])
 
 
 class TrackedObject(Tracked):
