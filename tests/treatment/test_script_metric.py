@@ -7,7 +7,7 @@ import pytest
 from akeso.history import History
 from akeso.treatment import Attempt, Prescription
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.script_metric import chosen, directions, figures, unknown
+from akeso.treatment.script_metric import Figure, agreed_on, chosen, directions, figures, unknown
 
 
 def _read(values: list[float], batch: float = 32.0) -> History:
@@ -129,3 +129,17 @@ def test_a_curve_that_only_rises_is_no_noise():
     assert better(run(0.1, 0.6, 0.8, 0.85), rising)
     assert margin(jumping) > 2 * margin(rising)
     assert not better(run(0.7, 0.8, 0.7, 0.83), jumping)
+
+
+def test_an_accuracy_that_every_run_prints_stays_the_one_to_judge_by():
+    loss, printed = Figure("test_loss", False, ((9, 1.0),), 4), Figure("test_accuracy", True, ((9, 0.7),), 3)
+    seen, apart = (
+        Figure("val_accuracy", True, ((9, 0.9),), 2),
+        Figure("val_printed_accuracy", True, ((9, 0.8),), 1),
+    )
+    assert agreed_on(None, [printed]) is printed
+    assert agreed_on(printed, [seen, printed]) is printed
+    assert agreed_on(printed, [seen]) is seen, "not every run has it"
+    assert agreed_on(loss, [seen, loss]) is seen
+    assert agreed_on(seen, [apart, seen]) is apart
+    assert agreed_on(seen, []) is seen

@@ -157,6 +157,18 @@ def chosen(found: list[Figure], agreed: tuple[str, bool] | None) -> Figure | Non
     return alike[0] if alike else None
 
 
+def agreed_on(known: Figure | None, found: list[Figure]) -> Figure | None:
+    """The figure to judge all runs by, once another run has shown these: a more telling one takes the place of a known.
+
+    An accuracy that the script prints is none the worse for one that was seen in some of the runs alone.
+    """
+    if known is None or not found or found[0].rank >= known.rank:
+        return known or next(iter(found), None)
+    printed = is_held_out(known.name) and known.name.endswith("_accuracy")
+    kept = found[0].name == "val_accuracy" and printed and any(one.name == known.name for one in found)
+    return known if kept else found[0]
+
+
 def is_held_out(name: str) -> bool:
     """Whether a figure is of data the model was not trained on, as far as its name tells."""
     return name == "metric" or name.split("_")[0] in _HELD_OUT

@@ -20,7 +20,16 @@ from akeso.script.prescribed.order import Answer, Order
 from akeso.script.prescribed.process import Running, Stop
 from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
-from akeso.treatment.script_metric import Curve, Figure, chosen, directions, figures, is_held_out, unknown
+from akeso.treatment.script_metric import (
+    Curve,
+    Figure,
+    agreed_on,
+    chosen,
+    directions,
+    figures,
+    is_held_out,
+    unknown,
+)
 from akeso.treatment.script_start import broken_start
 from akeso.treatment.script_watched import ONLY_WATCHED, advice
 
@@ -355,8 +364,7 @@ class ScriptProgram(Program):
         if not prescription:
             self._directions |= directions(history, own)
         found = figures(history, own, self._higher, self._directions)
-        if self._agreed is None or (found and found[0].rank < self._agreed.rank):
-            self._agreed = found[0] if found else None
+        self._agreed = agreed_on(self._agreed, found)
         agreed = (self._agreed.name, self._agreed.higher_is_better) if self._agreed is not None else None
         figure = chosen(found, agreed)
         number = seed if seed is not None else (self._seed if self._seed is not None else -1)
