@@ -11,7 +11,7 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.treatment import Attempt, Edit, Prescription
-from akeso.treatment.plans.judging import smallest_first
+from akeso.treatment.plans.judging import cured, smallest_first
 from akeso.treatment.script_metric import Figure
 from tests.treatment.programs import Resumable, Scripted
 
@@ -83,3 +83,22 @@ def test_where_the_rate_is_the_fault_it_comes_before_an_optimizer_that_leaves_as
         diagnoses=tuple(map(_found, left)),
     )
     assert (smallest_first([other, rate], untreated)[0] is rate) is first
+
+
+def test_before_its_first_evaluation_a_cure_is_held_against_what_was_learnt() -> None:
+    """An accuracy of its training is none of those that the untreated run has been evaluated to."""
+
+    def losses(last: float) -> History:
+        history = History(planned_steps=100)
+        for step in range(20):
+            history.add(step, "loss", "", 2.0 + (last - 2.0) * step / 19)
+            history.add(step, "baseline_loss", "", 2.0)
+        return history
+
+    untreated = Attempt(
+        Prescription(), 0, 60, 0.1, 0.66, "val_accuracy", True, losses(2.2), curve=((50, 0.66),)
+    )
+    cure = Prescription([Edit("shuffle-data")])
+    begun = Attempt(cure, 0, 30, 0.1, 0.58, "train_accuracy", True, losses(1.0), curve=((30, 0.58),))
+    assert cured(begun, untreated)
+    assert not cured(replace(begun, history=losses(2.5), metric=0.9), untreated)

@@ -97,7 +97,7 @@ def cured(attempt: Attempt, untreated: Attempt) -> bool:
     ahead = attempt.score > sign * then[-1] + margin(untreated)
     if untreated.metric is None:
         ahead = attempt.metric is not None and learnt(attempt) > 0
-    elif not same_loss(attempt, untreated):
+    elif not comparable(attempt, untreated):
         ahead = learnt(attempt) > learnt(untreated)
     return ahead and not any(found.severity == "error" for found in treatable(attempt.diagnoses))
 
@@ -164,7 +164,9 @@ def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
     """
     first, others = ranked[0], ranked[1:2]
     if _rate_too_high(untreated) and first.prescription.of("substitute-optimizer"):
-        others = [other for other in ranked[1:] if _rate_alone(other) and errors(other) <= errors(first)][:1] or others
+        others = [other for other in ranked[1:] if _rate_alone(other) and errors(other) <= errors(first)][
+            :1
+        ] or others
     near = promise(first, untreated) - _NEAR
     return [first, *(other for other in others if promise(other, untreated) > near)]
 
