@@ -77,8 +77,8 @@ class Run:
         self._replaying = self._orders.mode == "replay"
         self._named = Path(folder).resolve()
         self.folder = self._orders.place(self._named)
-        self._strict, self._every, self.seed, self._budget = strict, snapshot_every, seed, budget
-        self._log = RunLog()
+        self._every, self.seed, self._budget = snapshot_every, seed, budget
+        self._log = RunLog(strict)
         self._allow = allow or self._orders.allow
         self._ranks = Ranks()
         self._lock: FolderLock | None = None
@@ -89,7 +89,6 @@ class Run:
         self._looks = 0
         self._postponed = 0
         self._step_keys: dict[str, int] = {}
-        self._said: set[str] = set()
         self._spent = 0.0
         self._since = perf_counter()
         if self._replaying and self.folder != Path(self._orders.folder):
@@ -192,16 +191,8 @@ class Run:
             self._log.say(f"allowed: {line}")
 
     def _save(self) -> None:
-        if self._log.journal is None:
-            return
-        name = run_folder.FILE
-        try:
-            run_folder.write(self.folder, self._about)
-        except OSError as error:
-            trouble = f"{name} could not be written: {error.strerror}; it is tried again with every snapshot"
-            self._log.failing(name, trouble)
-        else:
-            self._log.works(name, f"{name} has been written")
+        if self._log.journal is not None:
+            self._log.attempt(run_folder.FILE, lambda: run_folder.write(self.folder, self._about))
 
     # What a loop uses
 
@@ -360,7 +351,7 @@ class Run:
         if self._looks < 2 and self.steps and not self._replaying:
             self._looks += 1
             held, holes = self._whole.look(frame, last != "no")
-            self._classify(holes)
+            self._log.lost(holes)
             if self._looks == 2:
                 self._ranks.tell(held)
         self._log.processes(self._ranks.differing())
@@ -389,7 +380,7 @@ class Run:
                 return  # until the backward pass
             holes += (carried_graph(packing.graphs[0]),)
         self._postponed = 0
-        self._classify(holes)
+        self._log.lost(holes)
         whole["samples"] = self._samples
         whole["about"] = {
             "step": self.steps,
@@ -435,17 +426,6 @@ class Run:
         self._positions.entered("epoch", loop)
         self._positions.planned[loop] = epoch
         generators.seed_all(key(self.seed, "epoch", loop, epoch))
-
-    def _classify(self, holes: tuple[Any, ...]) -> None:
-        fresh = [hole for hole in holes if hole.name not in self._said]
-        if not fresh:
-            return
-        listed = "\n".join(f"  - {hole}" for hole in fresh)
-        text = f"state that nobody classified would be lost by a resume:\n{listed}"
-        if self._strict:
-            raise Refused(f"{text}\nOr make the run with strict=False, and have this said instead.")
-        self._said |= {hole.name for hole in fresh}
-        self._log.say(text)
 
     # The end
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from akeso.errors import Refused
 from akeso.replay.journal import ReplayJournal
 from akeso.replay.run_recording import Recorder
+from akeso.replay.state_held import Hole
 
 
 class RunLog:
     """The voice of a run. Whatever it says is in its journal too, once there is one and as long as there is."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = True) -> None:
+        self._strict = strict
+        self._lost: set[str] = set()
         self.notes: list[str] = []
         self.journal: ReplayJournal | None = None
         #: What cannot be written at present, as it was said: once when it begins, once when it is over.
@@ -43,11 +47,21 @@ class RunLog:
             else:
                 self.write("snapshot", {"step": step, "bytes": size, "seconds": round(seconds, 4)})
                 self.works("snapshot", f"snapshots can be written again, that of step {step} is")
-        if self.journal is not None:
-            if self.journal.trouble is not None:
-                self.failing("journal", f"{self.journal.trouble}; its lines wait until they can be")
-            else:
-                self.works("journal", f"the journal {self.journal.path} can be written again")
+        if self.journal is not None and self.journal.trouble is not None:
+            self.failing("journal", f"{self.journal.trouble}; its lines wait until they can be")
+        elif self.journal is not None and self.unwritten:
+            self.works("journal", f"the journal {self.journal.path} can be written again")
+
+    def attempt(self, name: str, write: Callable[[], None]) -> None:
+        """Write a file, or say that it could not be."""
+        try:
+            write()
+        except OSError as error:
+            self.failing(
+                name, f"{name} could not be written: {error.strerror}; it is tried again with every snapshot"
+            )
+        else:
+            self.works(name, f"{name} has been written")
 
     def failing(self, what: str, text: str) -> None:
         """Say that something cannot be written, unless that was said and has not changed since."""
@@ -60,6 +74,18 @@ class RunLog:
         if what in self.unwritten:
             self.unwritten.remove(what)
             self.say(text)
+
+    def lost(self, holes: Iterable[Hole]) -> None:
+        """Refuse to go on with state that a resume would lose, or say it where that is wanted."""
+        fresh = [hole for hole in holes if hole.name not in self._lost]
+        if not fresh:
+            return
+        listed = "\n".join(f"  - {hole}" for hole in fresh)
+        text = f"state that nobody classified would be lost by a resume:\n{listed}"
+        if self._strict:
+            raise Refused(f"{text}\nOr make the run with strict=False, and have this said instead.")
+        self._lost |= {hole.name for hole in fresh}
+        self.say(text)
 
     def processes(self, differing: Mapping[str, list[int]]) -> None:
         """Say which variables are not the same in all processes of a run, if any are not."""
