@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from akeso.detectors import network
-from akeso.detectors.rates import OverRegularised
+from akeso.detectors.regularisation import OverRegularised
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine

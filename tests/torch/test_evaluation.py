@@ -293,3 +293,46 @@ def test_of_losses_by_several_functions_the_one_that_is_trained_on_is_validated_
                 expected = F.binary_cross_entropy(answer, x[128:])
                 F.mse_loss(answer, x[128:])
     assert watch.history.series("val_loss").values[-1] == pytest.approx(float(expected))
+
+
+def test_answers_that_are_compared_with_each_other_are_not_scored() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    x, y = torch.randn(96, 6), torch.randint(0, 3, (96,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(4):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[:64]), y[:64]).backward()
+            optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                said = model(x[64:]).argmax(1)
+                [int(a != b) for a, b in zip(said[1:], said[:-1], strict=True)]
+            model.train()
+    assert not watch.history.series("val_accuracy")
+
+
+def test_what_a_student_learns_while_its_teacher_answers_is_no_validation() -> None:
+    torch.manual_seed(0)
+    student, teacher = nn.Linear(6, 3), nn.Linear(6, 3)
+    x, y = torch.randn(96, 6), torch.randint(0, 3, (96,))
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with watch_everything() as watch:
+        for step in range(60):
+            mine = student(x[:48])
+            teacher.eval()
+            with torch.no_grad():
+                wanted = teacher(x[48:80]).argmax(1)
+            optimizer.zero_grad()
+            (F.cross_entropy(mine, y[:48]) + F.cross_entropy(student(x[48:80]), wanted)).backward()
+            optimizer.step()
+            if step % 10 == 9:
+                student.eval()
+                with torch.no_grad():
+                    right = (student(x[80:]).argmax(1) == y[80:]).float().mean()
+                student.train()
+    series = watch.history.series("val_accuracy")
+    assert list(series.steps) == list(range(9, 60, 10))
+    assert series.values[-1] == pytest.approx(float(right))
+    assert not watch.history.series("val_loss")

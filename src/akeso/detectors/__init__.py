@@ -6,14 +6,16 @@ from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
 from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ShapeBroadcast, WrongAxis, WrongMode
-from akeso.detectors.data import AbnormalData, ClassImbalance, UnlearnableLabels
+from akeso.detectors.data import AbnormalData
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
+from akeso.detectors.labels import ClassImbalance, UnlearnableLabels
 from akeso.detectors.objective import ImproperLoss
 from akeso.detectors.oscillation import OscillatingLoss
 from akeso.detectors.overshooting import LearningRateTooHigh
 from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
-from akeso.detectors.rates import LearningRateTooLow, OverRegularised
+from akeso.detectors.rates import LearningRateTooLow
+from akeso.detectors.regularisation import OverRegularised
 from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.untrained import ParametersNotTrained
 from akeso.detectors.validation import DataLeakage, Overfitting

@@ -1,4 +1,4 @@
-"""What the network is fed with: inputs and targets out of scale, one-sided or senseless."""
+"""What the network is fed with: inputs and targets that are missing, out of scale or out of order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from akeso.detectors import curves, network, outliers
 from akeso.detectors._base import Detector
+from akeso.detectors.labels import sorted_by_class
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
-from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
 from akeso.history import History
 
@@ -36,23 +36,6 @@ def takes_tokens(history: History) -> bool:
     ordered = sorted(history.layers, key=lambda layer: layer.order)
     first = next((layer for layer in ordered if layer.parameters), None)
     return first is not None and "embedding" in f"{first.role} {first.kind}".lower()
-
-
-def sorted_by_class(history: History) -> bool:
-    """Whether batches hold one class each, and not always the same: all of them together are far from even."""
-    share = top_share(history)
-    whole = history.series("baseline_loss").finite().values
-    known = history.facts.get("loss") == "cross_entropy" and len(whole) >= 6
-    if not known or not share > 0.9 or curves.median(history.series("batch_size").values) < 8:
-        return False
-    if dict(history.facts.get("loss_args") or {}).get("weight"):
-        return False
-    # What a constant prediction loses on all that was seen is the entropy of the classes; were the largest of
-    # them as large as it is in a batch, that could not be more than this.
-    classes = max(2, int(history.facts.get("classes") or 2))
-    rest = 1.0 - share
-    most = -share * math.log(share) + (rest * math.log((classes - 1) / rest) if rest > 0 else 0.0)
-    return curves.median(curves.tail(whole, 0.5, 3)) > 2.0 * most + 0.3
 
 
 def _normalised(history: History) -> bool:
@@ -150,7 +133,7 @@ class AbnormalData(Detector):
             start,
             "",
             {"target_top_share": round(top_share(history), 4), **stand.evidence()},
-            "The data comes sorted by class: a batch holds one class, the next ones another. Shuffle it.",
+            "The data comes sorted by class: a batch holds one or a few of them, the next ones others. Shuffle it.",
             ("Shuffle the training set (`DataLoader(…, shuffle=True)`).",),
         )
 
@@ -274,134 +257,3 @@ class AbnormalData(Detector):
             yield f"targets have a typical size of {size:.3g}", figures, size / self.target_large
         elif 0 < size < self.target_small:
             yield f"targets have a typical size of {size:.2g}", figures, self.target_small / size
-
-
-@dataclass(frozen=True)
-class ClassImbalance(Detector):
-    """One class makes up nearly everything, and the model answers with nothing else."""
-
-    name: ClassVar[str] = "class-imbalance"
-    min_steps: int = 50
-    top_share: float = 0.8
-    collapsed: float = 0.98
-    remaining: float = 0.96
-    shortfall: float = 0.3
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
-            return
-        if sorted_by_class(history):
-            return
-        top = top_share(history)
-        said = history.series("prediction_top_share").finite()
-        if not network.up_to_date(history, "prediction_top_share"):
-            return
-        recent = curves.mean(curves.tail(said.values, 0.3, 5))
-        correct = curves.median(curves.tail(history.series("val_accuracy").finite().values, 0.3, 2))
-        harmed = stand.suffers(self.remaining) or correct < top - self.shortfall
-        if not top >= self.top_share or not recent >= self.collapsed or not harmed:
-            return
-        if curves.mean(curves.tail(history.series("accuracy").finite().values, 0.3, 5)) < 0.5:
-            return  # it answers with one class, but with another one
-        step = curves.first_step_where(said, np.asarray(said.values >= self.collapsed - 0.05, float))
-        yield Symptom(
-            self.name,
-            "error",
-            min(0.9, 0.5 + 0.4 * top),
-            step,
-            "",
-            {"target_top_share": round(top, 4), "prediction_top_share": round(recent, 4), **stand.evidence()},
-            f"{top:.0%} of the samples belong to one class, and the model answers with it in "
-            f"{recent:.0%} of all cases.",
-        )
-
-
-@dataclass(frozen=True)
-class UnlearnableLabels(Detector):
-    """Nothing can be learned although everything in the network looks well, or only samples are memorised."""
-
-    name: ClassVar[str] = "unlearnable-labels"
-    min_steps: int = 60
-    min_share: float = 0.6
-    remaining: float = 0.96
-    travel: float = 0.3
-    memorised: float = 0.8
-    too_much: float = 1.5
-    validation: float = 0.98
-    min_evaluations: int = 3
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or stand.diverged:
-            return
-        if history.facts.get("task") == "autoencoder":
-            return  # what is to be said is what was given
-        if stand.remaining_loss > self.too_much:
-            return  # it is worse than a constant on what it trains on: that is not for want of signal
-        if not (math.isfinite(stand.share) and stand.share >= self.min_share):
-            return
-        yield from self._stuck(history, stand)
-
-    def _stuck(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        way = travel(history, stand)
-        if not way >= self.travel:
-            return
-        known, best, step = self._validation(history, stand)
-        if known:
-            if not best:
-                return
-            evidence = {"best_validation_over_constant": best}
-            sentence = (
-                "The labels carry no signal: on validation the model was never better than a "
-                "constant prediction"
-                + (
-                    ", while it learns its training samples by heart."
-                    if stand.remaining < self.memorised
-                    else "."
-                )
-            )
-        else:
-            if not stand.remaining >= self.remaining or stand.recent.falls or stand.beats_constant:
-                return
-            evidence, step = {}, network.extent(history)[0]
-            sentence = (
-                "The labels carry no signal the model can find: it trains as it should, but the loss stays "
-                "that of a constant prediction."
-            )
-        yield Symptom(
-            self.name,
-            "error",
-            0.75 if known else 0.6,
-            step,
-            "",
-            {"whole_run_over_weight": curves.rounded(way), **evidence, **stand.evidence()},
-            sentence,
-        )
-
-    def _validation(self, history: History, stand: Standing) -> tuple[bool, float, int]:
-        """Whether validation can tell, and if it was never good: its best loss over a constant's, and since when."""
-        validation = validation_loss(history)
-        correct = history.series("val_accuracy").finite()
-        gain, luck = 0.0, 0.0
-        if correct and math.isfinite(stand.chance) and stand.chance < 0.999:
-            size = history.facts.get("val_size")
-            count = size if isinstance(size, int) and size > 0 else 100
-            luck = 3.0 * math.sqrt(stand.chance * (1.0 - stand.chance) / count)
-            gain = curves.median(curves.tail(correct.values, 0.35, 2)) - stand.chance - luck
-        if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):
-            even = stand.chance * max(2, int(history.facts.get("classes") or 2)) <= 1.5
-            if luck == 0.0 or len(correct) <= self.min_evaluations or not even:
-                return False, 0.0, 0
-            # Without a loss the accuracy has to tell: it never got beyond luck, while the training loss came down.
-            # (Where one class is large, much can be learnt before any answer changes.)
-            never = float(correct.values.max()) <= stand.chance + luck and stand.overall.falls
-            return never, 1.0 if never else 0.0, int(correct.steps[0])
-        best = float(validation.values.min()) / stand.baseline
-        # Values may be predictable by a few percent, less than is known of their variance: such a signal shows in
-        # validation that got better after its first time.
-        late = validation.values[len(validation) // 2 :]
-        learnt = stand.remaining < self.memorised or float(np.median(late)) >= float(validation.values[0])
-        weak = history.facts.get("task") == "regression" and not learnt
-        bad = best >= self.validation and gain <= 0.0 and not weak
-        return True, float(f"{best:.3g}") if bad else 0.0, int(validation.steps[0])

@@ -204,9 +204,13 @@ def _plain(name: object) -> str:
     return str(name).lower().replace("_", "").replace("nn.", "")
 
 
-def updates(history: History, window: Window, *, tables: bool = False) -> Floats:
-    """The typical relative change per step of every weight matrix, or of every embedding, in a window."""
+def updates(history: History, window: Window, *, tables: bool = False, grown: bool = True) -> Floats:
+    """The typical relative change per step of every weight matrix, or of every embedding, in a window.
+
+    Without those that had to be ``grown`` from nothing: a change is large against next to nothing.
+    """
     wanted = [weight for weight in _matrices(history) if weight.looked_up is tables]
+    wanted = [weight for weight in wanted if grown or weight.init_std or weight.init_mean]
     found = [typical(history, "update_ratio", weight.name, window) for weight in wanted]
     return np.asarray([value for value in found if math.isfinite(value)], np.float64)
 

@@ -1,18 +1,18 @@
-"""Steps that are too short, and weights that are pulled to zero."""
+"""Steps that are too short, from the start or since a schedule or clipping made them so."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.drawn import as_drawn
-from akeso.detectors.standing import Standing, standing, validation_loss
+from akeso.detectors.standing import Standing, standing
 from akeso.detectors.steps import (
     adaptive,
     at_rest,
@@ -27,9 +27,6 @@ from akeso.detectors.steps import (
 )
 from akeso.diagnosis import Symptom
 from akeso.history import History, Series
-
-#: Optimizers that add decay to the gradient; with others it goes its own way.
-_COUPLED = ("SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "ASGD")
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,9 @@ class LearningRateTooLow(Detector):
         gone = not last_rate(history) >= self.decayed * rate(history)
         resting = gone and (at_rest(history) or (way < self.way and self._gone_early(history, stand)))
         # Where nothing moves any more, the loss alone says that there was more to learn.
-        if not stand.suffers(self.remaining) and not (resting and stand.remaining_loss >= self.remaining):
+        held = self._held(history, stand, way)
+        harmed = stand.suffers(self.remaining) or (resting and stand.remaining_loss >= self.remaining)
+        if not harmed and not held:
             yield from self._taken_away(history, stand)
             return
         if not resting and not 0 < way < self.travel:
@@ -119,6 +118,16 @@ class LearningRateTooLow(Detector):
                 if last_rate(history) < self.decayed * rate(history)
                 else "."
             ),
+        )
+
+    def _held(self, history: History, stand: Standing, way: float) -> bool:
+        """Whether clipping leaves next to nothing of the gradients, and the run has brought nothing for it."""
+        over = stand.over >= 0.5 and not stand.improved and not stand.recent.falls
+        return (
+            over
+            and 0 < way < self.travel
+            and bool(_clipped(history))
+            and stand.remaining >= self.remaining_at_rest
         )
 
     def _unmoved(self, history: History, stand: Standing) -> bool:
@@ -183,7 +192,10 @@ class LearningRateTooLow(Detector):
         until = self._full_until(history, start)
         loss, gone = history.series("loss").finite(), self._gone_since(history, start)
         unseen = until - start < pass_length(history) and curves.trend(loss.until(gone).values).falls
-        if not unseen and not falls_at_end(loss.until(until).values):
+        drawn = as_drawn(history, (weight.name for weight in network.weights(history)))
+        nothing = drawn and not stand.improved  # it had no time to begin
+        falls = falls_at_end(loss.until(until).values)
+        if not (unseen or falls or nothing):
             return
         yield Symptom(
             self.name,
@@ -198,7 +210,13 @@ class LearningRateTooLow(Detector):
                 **stand.evidence(),
             },
             "The learning rate is taken away too early: "
-            + ("not all data had been seen" if unseen else "the loss was still falling")
+            + (
+                "not all data had been seen"
+                if unseen
+                else "the loss was still falling"
+                if falls
+                else "nothing had been learnt yet"
+            )
             + f" in step {until}, when the rate began to go down to {last_rate(history):.1g}, and the weights do not "
             "move any more.",
         )
@@ -237,130 +255,6 @@ class LearningRateTooLow(Detector):
         return int(one.steps[int(np.argmax(way >= self.spent * way[-1]))])
 
 
-@dataclass(frozen=True)
-class OverRegularised(Detector):
-    """A penalty pulls the weights to zero faster than the data can teach them anything."""
-
-    name: ClassVar[str] = "over-regularised"
-    min_steps: int = 50
-    pull: float = 0.7
-    alive: float = 1e-4
-    shrunk: float = 0.3
-    dropout: float = 0.85
-    learned: float = 0.9
-    remaining: float = 0.7
-    remaining_at_least: float = 0.5
-    balance: float = 0.4
-    worth: float = 0.5
-    remaining_in_balance: float = 0.25
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        stand = standing(history)
-        left = max(
-            (x for x in (stand.remaining_loss, stand.remaining_error) if math.isfinite(x)), default=1.0
-        )
-        harmed = stand.suffers(self.remaining_at_least) and left >= self.remaining
-        if stand.steps < self.min_steps or stand.diverged:
-            return
-        if not harmed:
-            yield from self._in_balance(history, stand)
-            return
-        decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
-        pull = self._pull(history, decay, network.early(history, 0.2, 30))
-        kept = self._kept(history)
-        dropped = _dropout(history)
-        # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
-        alive = decay >= self.alive * pull
-        by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
-        by_penalty = kept <= self.shrunk and (alive or not decay)
-        under_way = stand.learned(self.learned) and stand.recent.falls and not stand.finished
-        by_dropout = dropped >= self.dropout and not under_way
-        if not (by_decay or by_penalty or by_dropout):
-            return
-        start, _ = network.extent(history)
-        if by_dropout and not (by_decay or by_penalty):
-            sentence = f"Dropout of {dropped:.0%} leaves too little of the signal to learn from."
-        else:
-            sentence = (
-                f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their size"
-            )
-            sentence += f" under weight decay {decay:g}." if decay else "."
-        yield Symptom(
-            self.name,
-            "error",
-            min(0.95, 0.65 + (0.15 if by_decay else 0.0) + (0.15 if kept < self.shrunk else 0.0)),
-            start,
-            "",
-            {
-                "weight_decay": decay,
-                "decay_over_gradient": curves.rounded(pull),
-                "weights_kept": curves.rounded(kept),
-                "dropout": dropped or None,
-                **stand.evidence(),
-            },
-            sentence,
-        )
-
-    def _in_balance(self, history: History, stand: Standing) -> Iterator[Symptom]:
-        """Whether the loss came down and stays where decay holds the weights against the gradients of all data.
-
-        Gradients that are no more than decay cancels out point the same way in every batch: there is something to
-        learn. By how much the loss would fall if the weights grew is, to first order, the decay times their squares.
-        """
-        decay = max(
-            (float(o.get("weight_decay") or 0.0) for o in _optimizers(history) if o.get("name") in _COUPLED),
-            default=0.0,
-        )
-        falls = stand.recent.falls and stand.recent.change < -0.1 * stand.last
-        if not decay > 0 or stand.adversarial or falls or stand.over < 0.5:
-            return
-        checked = curves.median(validation_loss(history).values[-2:])
-        if not stand.remaining_loss >= self.remaining_in_balance or checked > 1.5 * stand.last:
-            return  # learnt well enough, or by heart
-        pull = self._pull(history, decay, network.recent(history, 0.3, 15))
-        sizes = [
-            history.series("weight_l2", weight.name).finite().values for weight in network.weights(history)
-        ]
-        worth = decay * sum(curves.median(size[-3:]) ** 2 for size in sizes if len(size)) / stand.last
-        if not pull >= self.balance or not worth >= self.worth:
-            return
-        yield Symptom(
-            self.name,
-            "warning",
-            0.8,
-            network.recent(history, 0.5).start,
-            "",
-            {
-                "weight_decay": decay,
-                "decay_over_gradient": curves.rounded(pull),
-                "gain_by_growth_over_loss": curves.rounded(worth),
-                **stand.evidence(),
-            },
-            f"Weight decay {decay:g} holds the weights back: it cancels the gradients, and the loss stays at "
-            f"{stand.remaining_loss:.0%} of a constant prediction's.",
-        )
-
-    def _pull(self, history: History, decay: float, window: network.Window) -> float:
-        """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""
-        found = []
-        for weight in network.weights(history):
-            relative = network.relative_gradient(history, weight.name, window=window)
-            if math.isfinite(relative):
-                found.append(decay / max(relative, 1e-30))
-        return float(np.median(found)) if found else math.nan
-
-    def _kept(self, history: History) -> float:
-        """The size of the weights now over that at the start."""
-        found = []
-        for weight in network.weights(history):
-            norm = history.series("weight_l2", weight.name).finite()
-            if len(norm) >= 3 and norm.values[0] > 0:
-                # Looks lie ever farther apart: of three, the first may be from long before.
-                late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
-                found.append(curves.median(late) / float(norm.values[0]))
-        return float(np.median(found)) if found else math.nan
-
-
 def far_below_usual(history: History, stand: Standing, times: float, remaining: float) -> bool:
     """Whether weights as they were drawn are moved by an adaptive optimizer at less than ``times`` its usual rate.
 
@@ -384,15 +278,3 @@ def _clipped(history: History) -> str:
             f"({scale:g}): call `scaler.unscale_(optimizer)` first"
         )
     return f", since clipping to {limit:g} leaves {applied / raw:.1g} of the gradients"
-
-
-def _optimizers(history: History) -> list[dict[str, Any]]:
-    found = history.facts.get("optimizers") or []
-    return [entry for entry in found if isinstance(entry, dict)]
-
-
-def _dropout(history: History) -> float:
-    found = history.facts.get("dropout")
-    if isinstance(found, dict):
-        return max((float(value) for value in found.values() if isinstance(value, (int, float))), default=0.0)
-    return float(found) if isinstance(found, (int, float)) else 0.0

@@ -29,6 +29,7 @@ def last_stage(history: History) -> tuple[History, int]:
     part.rename("lr", last, "0")
     known = history.facts.get("optimizers") or []
     part.facts["optimizers"] = known[int(last) : int(last) + 1]
+    part.facts["earlier_stages"] = True
     part.layers = [_now(layer, part) for layer in history.layers if not _before(layer, history, part)]
     return part, start
 

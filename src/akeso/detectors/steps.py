@@ -112,7 +112,7 @@ def longest_update(history: History) -> tuple[float, int]:
     parts = [network.Window(start, start + 10)]
     parts += [network.Window(int(low), int(high) - 1) for low, high in itertools.pairwise(edges)]
     for part in parts:
-        found = network.updates(history, part)
+        found = network.updates(history, part, grown=False)
         if len(found) and not float(np.median(found)) <= best:
             best, where = float(np.median(found)), part.start
     return best, where

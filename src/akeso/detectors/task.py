@@ -122,6 +122,25 @@ def fit(history: History) -> Fit | None:
     )
 
 
+def _one_of_several(history: History) -> tuple[dict[str, Any], str, str] | None:
+    """What does not fit one of several losses of a step: figures, a sentence, and what helps."""
+    loss, beyond = history.facts.get("not_logarithms"), history.facts.get("out_of_reach")
+    if isinstance(loss, str):
+        return (
+            {"loss": loss},
+            f"`{loss}` expects log-probabilities but is given values above 0.",
+            f"Give `{loss}` the output of `log_softmax`, not that of `softmax` and no logits.",
+        )
+    if not isinstance(beyond, dict):
+        return None
+    return (
+        {"loss": beyond["loss"], "output_activation": beyond["activation"], "target_size": beyond["size"]},
+        f"A {beyond['activation']} gives nothing beyond 1, but `{beyond['loss']}` compares it with targets of a "
+        f"typical size of {beyond['size']:.3g}.",
+        "Use no activation on the output of a regression, or scale the targets into its range.",
+    )
+
+
 def _sums(shape: object, mean: float) -> tuple[float, ...]:
     """What the targets of a sample come to on average, over whichever axes of the output, one or several."""
     sizes = [size for size in shape[1:] if isinstance(size, int)] if isinstance(shape, list) else []
@@ -153,6 +172,10 @@ class ImproperOutputActivation(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
+        misfit = _one_of_several(history)
+        if misfit is not None and stand.steps >= self.min_steps:
+            yield self._certain(history, *misfit)
+            return
         if stand.steps < self.min_steps or stand.adversarial:
             return
         yield from self._aligned(history, stand)
@@ -163,6 +186,10 @@ class ImproperOutputActivation(Detector):
         found = found or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
+
+    def _certain(self, history: History, evidence: dict[str, Any], sentence: str, helps: str) -> Symptom:
+        """What a single batch has proved: no curve has to tell."""
+        return Symptom(self.name, "error", 0.9, network.extent(history)[0], "", evidence, sentence, (helps,))
 
     def _aligned(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Labels that are aligned with a sequence want logarithms of probabilities that sum to one in each place."""

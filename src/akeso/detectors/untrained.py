@@ -30,6 +30,19 @@ class ParametersNotTrained(Detector):
         stand = standing(history)
         if stand.steps < self.min_steps:
             return
+        idle = history.facts.get("never_stepped")
+        if isinstance(idle, str):
+            yield Symptom(
+                self.name,
+                "error",
+                0.97,
+                network.extent(history)[0],
+                "",
+                {"optimizer": idle, "backward_passes": stand.steps},
+                f"{idle} has never stepped: after {stand.steps} backward passes all parameters are what they were.",
+                ("Call `optimizer.step()` after `loss.backward()`, in every step.",),
+            )
+            return
         groups: dict[str, list[Event]] = {}
         for event in history.events_of("detached"):
             groups.setdefault(str(event.data.get("reason", "no-grad")), []).append(event)
@@ -125,7 +138,12 @@ class ParametersNotTrained(Detector):
             if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
         ]
         frozen = [name for name in frozen if _used(history, name)]
-        if len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
+        # What was trained in a stage before, or belongs to a copy that others bring up to date, is left alone.
+        stages = history.facts.get("earlier_stages") or len(history.facts.get("optimizers") or ()) > 1
+        if len(history.facts.get("models") or ()) > 1:
+            trained = {one.name.partition(".")[0] for one in history.parameters if one.trainable}
+            frozen = [name for name in frozen if name.partition(".")[0] in trained]
+        if stages or len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
             return
         yield Symptom(
             self.name,

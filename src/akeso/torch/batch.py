@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
-from akeso.torch.losses import from_graph
+from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of
 from akeso.torch.passes import Passes
@@ -29,6 +30,10 @@ from akeso.torch.ways import farthest_weight
 Items = list[tuple[Tag, torch.Tensor]]
 #: Batches from which the facts about the task are taken; they need values, so the device is waited for.
 _LOOKS = 4
+#: Losses that are given logarithms of probabilities, and what of those is above zero by rounding.
+_OF_LOGARITHMS, _ZERO = ("kl_div", "nll_loss"), 1e-3
+#: Activations that give nothing beyond 1, whatever targets ask for.
+_BOUNDED = ("sigmoid", "tanh", "softmax", "hardsigmoid", "hardtanh")
 #: Deviation of the targets in validation over that in training from which they are in other units.
 _UNITS = 2.0
 
@@ -47,7 +52,7 @@ class BatchReader:
         self._record, self._names = record, names
         self._targets = TargetAccount()
         self._answers, self._labels = LatestCounts(), LatestCounts()
-        self._looks = self._measured = 0
+        self._looks = self._measured = self._compared = 0
         self._looks_said: set[str] = set()
         self.target_kind = ""
         self._loss_name = ""
@@ -88,6 +93,9 @@ class BatchReader:
                 self._record.fact("compared_by", "direction")
             return items, facts
         terms = len(passes.calls)
+        if terms > 1 and self._compared < _LOOKS:
+            self._compared += 1
+            self._misfits(passes.calls)
         if (
             self._looks < _LOOKS
             and passes.recurrence is not None
@@ -108,6 +116,20 @@ class BatchReader:
             facts["_sum"] = 1.0
         self._count(terms)
         return items, facts
+
+    def _misfits(self, calls: Sequence[LossCall]) -> None:
+        """What can be told of each of several losses from its values alone, whatever the others are."""
+        for call in calls:
+            if not call.prediction.numel() or not call.target.numel():
+                continue
+            if call.name in _OF_LOGARITHMS:
+                if float(call.prediction.max()) > _ZERO:
+                    self._record.fact("not_logarithms", call.name)
+            elif call.name in SYMMETRIC and call.activation in _BOUNDED:
+                size = float(call.target.float().abs().mean())
+                if size > 1.0:
+                    found = {"loss": call.name, "activation": call.activation, "size": float(f"{size:.3g}")}
+                    self._record.fact("out_of_reach", found)
 
     @property
     def only_loss(self) -> str:

@@ -42,7 +42,8 @@ class Evaluations:
         self, record: Record, mailbox: Mailbox, batches: BatchReader, cadence: Cadence, frugal: bool = False
     ) -> None:
         self._record, self._mailbox, self._batches, self._cadence = record, mailbox, batches, cadence
-        self._phases, self._frugal = 0, frugal
+        self._phases = Counter[bool]()  # by whether the model that is trained was switched for them
+        self._frugal = frugal
         self._barren = 0  # phases in a row that nothing was made of
         self.spent = 0.0  # seconds that following them has taken
         self._familiar = inputs.Familiar()
@@ -95,12 +96,15 @@ class Evaluations:
         self._off = max(self._off - 1, 0)
         return self._off == 0 and not (self._phase is not None and self._phase.unscored)
 
-    def open(self, step: int, *, announced: bool = False) -> None:
-        """A phase begins, after ``step`` finished steps; ``announced`` by a switch to evaluation mode."""
+    def open(self, step: int, *, announced: bool = False, own: bool = False) -> None:
+        """A phase begins, after ``step`` finished steps; ``announced`` by a switch to evaluation mode.
+
+        It is the script's ``own`` where what is switched is being trained.
+        """
         if self._phase is None:
-            if self._too_often(step):
+            if self._too_often(step, own):
                 return
-            self._phases += 1
+            self._phases[own] += 1
             self._phase = Phase(max(step - 1, 0))
         self._phase.announced |= announced
         if self._fruitless:
@@ -120,13 +124,17 @@ class Evaluations:
             return False
         return not any(group.scored_at_all for group in phase.groups)
 
-    def _too_often(self, step: int) -> bool:
+    def _too_often(self, step: int, own: bool) -> bool:
         """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much.
 
-        Who is frugal is told by other means how each evaluation went, and follows those that can be afforded.
+        Those for which the trained model is switched to evaluation are counted apart: a teacher that answers in every
+        step does not keep them from being seen. Who is frugal is told by other means how each evaluation went, and
+        follows those that can be afforded.
         """
         usual = _FIRST if self._frugal else max(_USUAL, step * _PER_STEP)
-        return self._phases > usual and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
+        return (
+            self._phases[own] > usual and self.spent > _SHARE * self._cadence.budget * self._cadence.elapsed
+        )
 
     def dismiss(self) -> None:
         """A model was put back into training mode inside ``no_grad``: the next pass with gradients is training."""
@@ -137,7 +145,7 @@ class Evaluations:
         """An optimizer steps: where no model has answered, gradients were switched off for that alone."""
         if self._phase is not None and not self._phase.groups and not self._phase.announced:
             self._phase = None
-            self._phases -= 1
+            self._phases[False] -= 1
 
     def end(self, *, by_backward: bool) -> None:
         """The phase is over: training goes on, or the run ends."""
@@ -150,11 +158,15 @@ class Evaluations:
         batches = Counter[tuple[int, bool]]()
         for group in phase.groups:
             batches[group.loader, group.gradients] += group.batches
-        # A single pass with gradients that is followed by backward was training in evaluation mode.
+        # A single pass with gradients that is followed by backward was training in evaluation mode; so were all of
+        # them where nothing but a copy, a teacher say, has answered without any.
+        taught = all(group.copy or group.gradients for group in phase.groups) and any(
+            group.copy for group in phase.groups
+        )
         phase.groups = [
             group
             for group in phase.groups
-            if not (by_backward and group.gradients and batches[group.loader, True] == 1)
+            if not (by_backward and group.gradients and (taught or batches[group.loader, True] == 1))
         ]
         if phase.by_distance:
             self._record.fact("validated_by", "distance")
@@ -225,7 +237,10 @@ class Evaluations:
         if self._phase is None or self._phase.over or self.passes is None:
             return
         if self.passes.calls:
-            self._phase.loss(self.passes.calls.pop(), self._batches.target_kind)
+            call = self.passes.calls.pop()
+            if isinstance(result, torch.Tensor) and result.requires_grad and self._phase.without_gradients:
+                return  # what is trained on, computed while a teacher answers
+            self._phase.loss(call, self._batches.target_kind)
         else:
             self._phase.called(name, args, result)
 

@@ -193,6 +193,11 @@ class Phase:
         self._mark(tensor, "score")
 
     @property
+    def without_gradients(self) -> bool:
+        """Whether the last answer was given without gradients."""
+        return self._current is not None and not self._current.gradients
+
+    @property
     def unscored(self) -> bool:
         """Whether a model put into evaluation mode for it has answered and nothing has been made of that yet."""
         group = self._current
@@ -218,8 +223,8 @@ class Phase:
         if name in _COMPARES and len(args) > 1:
             kinds = self._kind(args[0]), self._kind(args[1])
             both = isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
-            if self._compared or not both or "class" not in kinds:
-                return
+            if self._compared or not both or "class" not in kinds or all(kinds):
+                return  # answers that are compared with each other are not scored
             if self._current is not None and isinstance(result, torch.Tensor):
                 self._compared = True
                 right = result.detach().sum()

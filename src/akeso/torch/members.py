@@ -15,6 +15,9 @@ from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 
+#: Optimizers that are described.
+_LISTED = 16
+
 
 def _parameters(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -67,8 +70,9 @@ class Members:
             index = self._count
             self._count += 1
             self._keep.append(optimizer)
-            self._facts.append(inventory.optimizer_facts(optimizer))
-            self._record.fact("optimizers", list(self._facts))
+            if index < _LISTED:  # a script may make a new one for every task
+                self._facts.append(inventory.optimizer_facts(optimizer))
+                self._record.fact("optimizers", list(self._facts))
         self.indices[id(optimizer)] = index
         return index
 

@@ -29,6 +29,7 @@ from akeso.torch.alarms import Alarms
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluating import Evaluations
+from akeso.torch.idle import Idle
 from akeso.torch.keras.losses import call_of
 from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
@@ -103,6 +104,7 @@ class Probe(Told):
         )
         self._pace = Pace()
         self._loose = LooseEnds(self._record, self._names)
+        self._idle = Idle(self._names)
         self._live = (
             LiveVerdict(self.history, profile, on_finding, self.cadence, eager, frugal)
             if on_finding
@@ -159,6 +161,9 @@ class Probe(Told):
             self._end_evaluation(by_backward=True)
         if not self._losses:
             self._loose.first_backward()
+        if not self._members:
+            with quiet():
+                self._idle.begin()
         if self._loader_news:
             self._epoch()
         if self._look.scaled is not None and self._look.scaled[1] is tensor:
@@ -194,6 +199,8 @@ class Probe(Told):
         self._passes.settle()
         if self._evaluations.running:
             self._evaluations.forget()
+        if self._evaluations.running:
+            self._end_evaluation(by_backward=False)  # gradients were made by other means
         if index in self._stepped:
             self._advance()
         self._greet(index)
@@ -289,6 +296,7 @@ class Probe(Told):
     def _spread_losses(self) -> None:
         """No optimizer has ever stepped: the script updates its weights by itself, once per backward pass."""
         self._record.fact("optimizers", [])
+        self._idle.look()
         for value in self._losses:
             self._book.put(self.step, 0, [value])
             self.step += 1
@@ -345,7 +353,7 @@ class Probe(Told):
         if not training:
             self.calm = False
             self._pace.disturbed = True
-            self._evaluations.open(self.step, announced=True)
+            self._evaluations.open(self.step, announced=True, own=self._members.trains(module))
         elif self._evaluations.inside:
             self._evaluations.dismiss()
         elif self._evaluations.running:
@@ -478,6 +486,8 @@ class Probe(Told):
                 self._spread_losses()
             self.catch_up()
             self._loose.close(self.step)
+            if not self._members and self._idle.optimizer:
+                self._record.fact("never_stepped", self._idle.optimizer)
             if self._members:
                 self._members.list_layers()
             self._record.fact("overhead", self.cadence.overhead)

@@ -1,0 +1,155 @@
+"""Penalties and dropout that leave too little to learn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from akeso.detectors import curves, network
+from akeso.detectors._base import Detector
+from akeso.detectors.standing import Standing, standing, validation_loss
+from akeso.diagnosis import Symptom
+from akeso.history import History
+
+#: Optimizers that add decay to the gradient; with others it goes its own way.
+_COUPLED = ("SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "ASGD")
+
+
+@dataclass(frozen=True)
+class OverRegularised(Detector):
+    """A penalty pulls the weights to zero faster than the data can teach them anything."""
+
+    name: ClassVar[str] = "over-regularised"
+    min_steps: int = 50
+    pull: float = 0.7
+    alive: float = 1e-4
+    shrunk: float = 0.3
+    dropout: float = 0.85
+    learned: float = 0.9
+    remaining: float = 0.7
+    remaining_at_least: float = 0.5
+    balance: float = 0.4
+    worth: float = 0.5
+    remaining_in_balance: float = 0.25
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        left = max(
+            (x for x in (stand.remaining_loss, stand.remaining_error) if math.isfinite(x)), default=1.0
+        )
+        harmed = stand.suffers(self.remaining_at_least) and left >= self.remaining
+        if stand.steps < self.min_steps or stand.diverged:
+            return
+        if not harmed:
+            yield from self._in_balance(history, stand)
+            return
+        decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
+        pull = self._pull(history, decay, network.early(history, 0.2, 30))
+        kept = self._kept(history)
+        dropped = _dropout(history)
+        # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
+        alive = decay >= self.alive * pull
+        by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
+        by_penalty = kept <= self.shrunk and (alive or not decay)
+        under_way = stand.learned(self.learned) and stand.recent.falls and not stand.finished
+        by_dropout = dropped >= self.dropout and not under_way
+        if not (by_decay or by_penalty or by_dropout):
+            return
+        start, _ = network.extent(history)
+        if by_dropout and not (by_decay or by_penalty):
+            sentence = f"Dropout of {dropped:.0%} leaves too little of the signal to learn from."
+        else:
+            sentence = (
+                f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their size"
+            )
+            sentence += f" under weight decay {decay:g}." if decay else "."
+        yield Symptom(
+            self.name,
+            "error",
+            min(0.95, 0.65 + (0.15 if by_decay else 0.0) + (0.15 if kept < self.shrunk else 0.0)),
+            start,
+            "",
+            {
+                "weight_decay": decay,
+                "decay_over_gradient": curves.rounded(pull),
+                "weights_kept": curves.rounded(kept),
+                "dropout": dropped or None,
+                **stand.evidence(),
+            },
+            sentence,
+        )
+
+    def _in_balance(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether the loss came down and stays where decay holds the weights against the gradients of all data.
+
+        Gradients that are no more than decay cancels out point the same way in every batch: there is something to
+        learn. By how much the loss would fall if the weights grew is, to first order, the decay times their squares.
+        """
+        decay = max(
+            (float(o.get("weight_decay") or 0.0) for o in _optimizers(history) if o.get("name") in _COUPLED),
+            default=0.0,
+        )
+        falls = stand.recent.falls and stand.recent.change < -0.1 * stand.last
+        if not decay > 0 or stand.adversarial or falls or stand.over < 0.5:
+            return
+        checked = curves.median(validation_loss(history).values[-2:])
+        if not stand.remaining_loss >= self.remaining_in_balance or checked > 1.5 * stand.last:
+            return  # learnt well enough, or by heart
+        pull = self._pull(history, decay, network.recent(history, 0.3, 15))
+        sizes = [
+            history.series("weight_l2", weight.name).finite().values for weight in network.weights(history)
+        ]
+        worth = decay * sum(curves.median(size[-3:]) ** 2 for size in sizes if len(size)) / stand.last
+        if not pull >= self.balance or not worth >= self.worth:
+            return
+        yield Symptom(
+            self.name,
+            "warning",
+            0.8,
+            network.recent(history, 0.5).start,
+            "",
+            {
+                "weight_decay": decay,
+                "decay_over_gradient": curves.rounded(pull),
+                "gain_by_growth_over_loss": curves.rounded(worth),
+                **stand.evidence(),
+            },
+            f"Weight decay {decay:g} holds the weights back: it cancels the gradients, and the loss stays at "
+            f"{stand.remaining_loss:.0%} of a constant prediction's.",
+        )
+
+    def _pull(self, history: History, decay: float, window: network.Window) -> float:
+        """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""
+        found = []
+        for weight in network.weights(history):
+            relative = network.relative_gradient(history, weight.name, window=window)
+            if math.isfinite(relative):
+                found.append(decay / max(relative, 1e-30))
+        return float(np.median(found)) if found else math.nan
+
+    def _kept(self, history: History) -> float:
+        """The size of the weights now over that at the start."""
+        found = []
+        for weight in network.weights(history):
+            norm = history.series("weight_l2", weight.name).finite()
+            if len(norm) >= 3 and norm.values[0] > 0:
+                # Looks lie ever farther apart: of three, the first may be from long before.
+                late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
+                found.append(curves.median(late) / float(norm.values[0]))
+        return float(np.median(found)) if found else math.nan
+
+
+def _optimizers(history: History) -> list[dict[str, Any]]:
+    found = history.facts.get("optimizers") or []
+    return [entry for entry in found if isinstance(entry, dict)]
+
+
+def _dropout(history: History) -> float:
+    found = history.facts.get("dropout")
+    if isinstance(found, dict):
+        return max((float(value) for value in found.values() if isinstance(value, (int, float))), default=0.0)
+    return float(found) if isinstance(found, (int, float)) else 0.0
