@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from akeso.errors import BadInput, Refused
+from akeso.errors import Refused
 from akeso.replay import snapshot
 from akeso.replay.run import Run
 from akeso.replay.state_digest import exact_digest
@@ -180,27 +180,6 @@ def _another_model(run: Run, stop: int) -> None:
     for _ in run.iterations(30):
         other = torch.nn.Linear(2, 2) if other is None else other
         run.step()
-
-
-class Opaque:
-    def state_dict(self) -> dict[str, Any]:
-        return {"inside": object()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
-
-def test_tracked_state_that_cannot_be_written_is_said_before_a_snapshot_is_due(tmp_path: Path) -> None:
-    def program(run: Run) -> None:
-        run.track(opaque=Opaque())
-        for _ in run.iterations(3):
-            run.step()
-
-    with (
-        Run(tmp_path / "a") as run,
-        pytest.raises(BadInput, match=r"track\.opaque\.inside is of type .*object"),
-    ):
-        program(run)
 
 
 @pytest.mark.parametrize(

@@ -100,15 +100,8 @@ class WholeState:
         return found
 
     def look(self, frame: FrameType, at_end: bool) -> tuple[dict[str, Any], tuple[Hole, ...]]:
-        """Return the plain state that is held, and the state that nobody classified.
-
-        Raises:
-            BadInput: Something tracked cannot be written. It is said now, not when a snapshot is due.
-        """
-        packing = Packing()
-        held, holes = self.held.capture(frame, self.known(), at_end, packing)
-        packing.tree({name: item.capture() for name, item in self.tracked.items()}, "track")
-        return held, holes
+        """Return the plain state that is held, and the state that nobody classified."""
+        return self.held.capture(frame, self.known(), at_end, Packing())
 
     def capture(
         self, frame: FrameType, at_end: bool, packing: Packing
