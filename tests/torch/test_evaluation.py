@@ -336,3 +336,21 @@ def test_what_a_student_learns_while_its_teacher_answers_is_no_validation() -> N
     assert list(series.steps) == list(range(9, 60, 10))
     assert series.values[-1] == pytest.approx(float(right))
     assert not watch.history.series("val_loss")
+
+
+def test_a_rollout_in_one_block_is_not_followed_to_its_end_and_training_is_read_after_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch_everything() as watch:
+        for _ in range(6):
+            with torch.no_grad():
+                x = torch.stack([model(torch.randn(8, 4)).tanh() for _ in range(100)]).reshape(-1, 2)
+                seen = watch._probe._passes.function_calls
+                x.cos().sin().cos()
+                assert watch._probe._passes.function_calls == seen
+            for part in x.split(400):
+                optimizer.zero_grad()
+                F.mse_loss(model(torch.cat([part, part], 1)), part).backward()
+                optimizer.step()
+    assert list(watch.history.series("target_mean").steps[:3]) == [0, 1, 3]

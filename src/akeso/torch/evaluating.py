@@ -226,6 +226,8 @@ class Evaluations:
         marks = inputs.marks_of(given) if given is not None and compared else None
         training = module.training and _minds(module)
         phase.output(tensor, loader, rows, training, marks, copy=not self.trained(unwrap(module)))
+        if self.passes is not None and self.passes.open and not self.passes.reading and self._fruitless:
+            self.passes.end()  # one block without gradients may hold a whole rollout
 
     def given(self, loss: torch.Tensor) -> None:
         """A model has given a loss beside its answers, as it does in training."""
