@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -124,3 +127,31 @@ def test_shares_of_nothing_are_nothing() -> None:
     for rows, size in ((64, 28), (41, 7), (55, 3), (61, 1)):
         found = dict(inputs.input_items(torch.rand(rows, 1, size, size, device="cuda")))
         assert float(found["input_nonfinite"]) == 0.0
+
+
+_ASSERTS = """
+import torch
+from torch import nn
+
+x, y = torch.randn(4096, 16, device="cuda"), torch.zeros(4096, dtype=torch.long, device="cuda")
+y[3000] = 10
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 10)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    for part in torch.arange(4096, device="cuda").split(64):
+        loss = nn.functional.cross_entropy(model(x[part]), y[part])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_a_mistake_that_ends_the_device_ends_the_script_as_without_akeso(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_ASSERTS, "utf-8")
+    command = [sys.executable, "-m", "akeso", "run", "--run", str(tmp_path / "run"), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert "akeso's own" not in done.stderr + done.stdout
+    assert "akeso: " in done.stderr + done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +51,19 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._parcels: list[_Parcel] = []
+        self.lost = False
+        """Whether the device has failed, so that nothing can be had of it any more."""
 
     def post(self, items: list[tuple[Tag, torch.Tensor]], receiver: Receiver) -> None:
         """Send ``items``; ``receiver`` gets them all at once, in the order of posting."""
+        if self.lost:
+            return
+        try:
+            self._post(items, receiver)
+        except RuntimeError as error:
+            self._fail(error)
+
+    def _post(self, items: list[tuple[Tag, torch.Tensor]], receiver: Receiver) -> None:
         groups: dict[tuple[torch.device, torch.dtype, bool], list[tuple[Tag, torch.Tensor]]] = {}
         for item in items:
             tensor = item[1]
@@ -75,11 +86,33 @@ class Mailbox:
         """Deliver what has arrived, oldest first; with ``wait``, everything."""
         while self._parcels:
             parcel = self._parcels[0]
-            if parcel.ready is not None and not parcel.ready.query():
-                if not wait:
-                    return
-                parcel.ready.synchronize()
+            try:
+                if parcel.ready is not None and not parcel.ready.query():
+                    if not wait:
+                        return
+                    parcel.ready.synchronize()
+            except RuntimeError as error:
+                self._fail(error)
+                return
             self._parcels.pop(0)
             for host, layout in parcel.waiting:
                 _unpack(host.tolist(), layout, parcel.delivery)
             parcel.receiver(parcel.delivery)
+
+    def _fail(self, error: RuntimeError) -> None:
+        """The script's own mistake on the device has ended it: what was under way is let lie, never to be freed.
+
+        A buffer that is freed there ends the process at once, before anybody is told what happened.
+        """
+        if not device_failed(error):
+            raise error
+        self.lost = True
+        for parcel in self._parcels:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(parcel))
+        self._parcels.clear()
+
+
+def device_failed(error: BaseException) -> bool:
+    """Whether an error says that the device can no longer be used; being out of memory does not."""
+    kind = getattr(torch, "AcceleratorError", None)
+    return (kind is not None and isinstance(error, kind)) or "CUDA error" in str(error)

@@ -34,7 +34,7 @@ from akeso.torch.keras.losses import call_of
 from akeso.torch.live import LiveVerdict
 from akeso.torch.loose import LooseEnds
 from akeso.torch.lossbook import LossBook
-from akeso.torch.mailbox import Mailbox
+from akeso.torch.mailbox import Mailbox, device_failed
 from akeso.torch.members import Members
 from akeso.torch.naming import Names
 from akeso.torch.pace import Pace
@@ -451,6 +451,9 @@ class Probe(Told):
 
     def failed(self, where: str, error: Exception) -> None:
         """Something in akeso went wrong: that part is switched off, which is said once."""
+        if device_failed(error):
+            self._mailbox.lost = True
+            return  # the script is told so by its next call
         self._record.event(self.step, "probe-off", where, error=f"{type(error).__name__}: {error}")
         if where not in self._said:
             self._said.add(where)
