@@ -3,7 +3,8 @@
 Files are only cut back where the user has tracked them. But a snapshot notes how long each file was that the
 process had open for writing, and a process that goes on says which of them hold the lines of steps that are run
 again, or have been emptied since. Seen is what the system shows of a process under ``/proc``; a file that is
-opened for every line and closed again is not.
+opened for every line and closed again is not, nor is one that was open before this module came, as those that a process
+inherits and writes to all through its life.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _OPEN = Path("/proc/self/fd")
 def lengths(besides: Path) -> dict[str, int]:
     """Return the length of every file that is open for writing; those in one folder and the streams left out."""
     found = {}
-    streams = [_place(number) for number in range(3)]
+    streams = {*_EARLIER, *(_place(number) for number in range(3))}
     for number in _numbers():
         try:
             path = os.readlink(_OPEN / str(number))
@@ -67,3 +68,6 @@ def _numbers() -> list[int]:
 def _line(number: int, name: str) -> str:
     text = (_OPEN.parent / "fdinfo" / str(number)).read_text()
     return next(line for line in text.splitlines() if line.startswith(name)).split()[1]
+
+
+_EARLIER = {_place(number) for number in _numbers()}
