@@ -28,10 +28,12 @@ def _parts(run: Run) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def _step(run: Run, stop: int, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    optimizer.zero_grad()
+def _step(run: Run, stop: int, optimizer: torch.optim.Optimizer, loss: torch.Tensor, *others: Any) -> None:
+    for one in (optimizer, *others):
+        one.zero_grad()
     loss.backward()
-    optimizer.step()
+    for one in (optimizer, *others):
+        one.step()
     run.step(loss)
     if run.steps == stop:
         raise Stop
@@ -152,9 +154,7 @@ def unfrozen(run: Run, stop: int) -> Any:
             late.add_param_group({"params": list(body.parameters()), "lr": 0.01})
         for _ in run.iterations(6, name=f"epoch {epoch}"):
             loss = head(model(body(torch.rand(4, 3)))).pow(2).mean()
-            late.zero_grad()
-            _step(run, stop, optimizer, loss)
-            late.step()
+            _step(run, stop, optimizer, loss, late)
     return exact_digest([part.state_dict() for part in (model, head, body)]), optimizer.count
 
 
