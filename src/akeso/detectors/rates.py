@@ -25,7 +25,7 @@ from akeso.detectors.steps import (
     times_usual,
     travel,
 )
-from akeso.diagnosis import Symptom
+from akeso.diagnosis import Severity, Symptom
 from akeso.history import History, Series
 
 
@@ -140,29 +140,35 @@ class LearningRateTooLow(Detector):
         return bool(0 < means[0] - means[-1] < self.unmoved * means[0] and late > 0.3 * max(0.0, early))
 
     def _leaves_alone(self, history: History, stand: Standing) -> Symptom:
-        times = 1.0 / times_usual(history, rate(history))
-        return Symptom(
-            self.name,
+        return self._against_usual(
+            history,
+            stand,
             "warning",
             0.7,
-            network.extent(history)[0],
-            "",
-            {
-                "learning_rate": curves.rounded(rate(history)),
-                "usual_over_given": curves.rounded(times),
-                **stand.evidence(),
-            },
-            f"The learning rate is too low: {rate(history):.3g} is {times:.0f} times less than "
-            f"{optimizer_name(history)} usually gets, and in {stand.length} steps the loss has gone from "
-            f"{stand.first:.4g} to no more than {stand.last:.4g}, on a straight line.",
+            f", and in {stand.length} steps the loss has gone from {stand.first:.4g} to no more than "
+            f"{stand.last:.4g}, on a straight line.",
         )
 
     def _below_usual(self, history: History, stand: Standing) -> Symptom:
         times = 1.0 / times_usual(history, rate(history))
-        return Symptom(
-            self.name,
+        return self._against_usual(
+            history,
+            stand,
             "warning" if stand.remaining < 0.5 else "error",
             min(0.95, 0.6 + 0.1 * math.log10(times)),
+            f" for weights that are not trained yet, and {stand.remaining_loss:.0%} of a constant prediction's loss "
+            f"is left after {stand.length} steps.",
+        )
+
+    def _against_usual(
+        self, history: History, stand: Standing, severity: Severity, confidence: float, rest: str
+    ) -> Symptom:
+        """A rate that is held against the usual one, and the ``rest`` of what is said of it."""
+        times = 1.0 / times_usual(history, rate(history))
+        return Symptom(
+            self.name,
+            severity,
+            confidence,
             network.extent(history)[0],
             "",
             {
@@ -171,8 +177,7 @@ class LearningRateTooLow(Detector):
                 **stand.evidence(),
             },
             f"The learning rate is too low: {rate(history):.3g} is {times:.0f} times less than "
-            f"{optimizer_name(history)} usually gets for weights that are not trained yet, and "
-            f"{stand.remaining_loss:.0%} of a constant prediction's loss is left after {stand.length} steps.",
+            f"{optimizer_name(history)} usually gets{rest}",
         )
 
     def _taken_away(self, history: History, stand: Standing) -> Iterator[Symptom]:
