@@ -6,20 +6,19 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from akeso.errors import BadInput, Refused
+from akeso.errors import Refused
 from akeso.examination import examine
 from akeso.history import History
-from akeso.journal import read
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.prescribed.keeping import Keeping
 from akeso.script.prescribed.order import Answer, Order
-from akeso.script.prescribed.process import Running, Stop
+from akeso.script.prescribed.process import Running
 from akeso.script.program import Program as Script
 from akeso.treatment.program import Attempt, Program
+from akeso.treatment.script_case import Case, answer_of, history_of
 from akeso.treatment.script_metric import (
     Curve,
     Figure,
@@ -30,29 +29,14 @@ from akeso.treatment.script_metric import (
     is_held_out,
     unknown,
 )
+from akeso.treatment.script_paused import let_go
+from akeso.treatment.script_refusals import refusal, refuse_untrained
 from akeso.treatment.script_start import broken_start
 from akeso.treatment.script_watched import ONLY_WATCHED, advice
 
 #: An attempt may take this many times as long per step as the untreated run, and never less than so many seconds.
 _SLOWER: Final = 6.0
 _SHORTEST: Final = 120.0
-#: Paused runs that are kept to be gone on with, and how many where half of the memory is free and no card holds them.
-_PAUSED: Final = 3
-_MORE_PAUSED: Final = 6
-
-
-@dataclass(slots=True)
-class _Case:
-    """One prescription with one seed: its folder, its process, and how far it has come."""
-
-    folder: Path
-    prescription: Prescription
-    seed: int | None
-    running: Running | None = None
-    answer: Answer | None = None
-    failed: str | None = None
-    ended: bool = False
-    used: float = 0.0
 
 
 class ScriptProgram(Program):
@@ -85,7 +69,7 @@ class ScriptProgram(Program):
         self._profile = profile
         self._announce = announce or (lambda prescription, steps: None)
         self._found_rates: dict[Edit, Edit] = {}
-        self._cases: dict[tuple[Prescription, int | None], _Case] = {}
+        self._cases: dict[tuple[Prescription, int | None], Case] = {}
         self._number = 0
         self._pace: float | None = None  # seconds per step of the untreated run
         self._agreed: Figure | None = None
@@ -137,29 +121,7 @@ class ScriptProgram(Program):
     def refuses(self, edit: Edit) -> str | None:
         if self._only_watched:
             return ONLY_WATCHED
-        if edit.remedy == "roll-back":
-            return "a script cannot be taken back to an earlier step from outside"
-        if edit.remedy == "keep-best-weights":
-            return "which of its weights a script keeps is its own doing"
-        places = self.untreated.ledger.get("places", {}) if self.untreated is not None else None
-        if places is None:
-            return None
-        if edit.remedy in ("set-batch-size", "shuffle-data") and "loader" not in places:
-            return "the script makes its batches without a DataLoader"
-        sizes = self._facts.get("batch_sizes")
-        if edit.remedy == "set-batch-size" and sizes and set(sizes) == {int(edit.values["to"])}:
-            return f"batches are of {sizes[0]} samples already"
-        by_loss = (
-            "substitute-loss",
-            "weight-classes",
-            "standardise-targets",
-            "scale-targets",
-            "set-output-bias",
-            "mean-reduction",
-        )
-        if edit.remedy in by_loss and "loss" not in places:
-            return "the script computes its loss by hand, not with a loss function of torch"
-        return None
+        return refusal(edit, self.untreated.ledger if self.untreated is not None else None)
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -195,7 +157,7 @@ class ScriptProgram(Program):
         assert case.answer is not None
         if case.running is not None and not case.running.alive and case.failed:
             self._cases.pop((told, seed), None)
-        self._let_go(case)
+        let_go(self._cases.values(), case)
         spent = max(0, case.answer.steps - before) + extra
         return self._told(prescription, seed, case, time.perf_counter() - began, spent)
 
@@ -207,19 +169,19 @@ class ScriptProgram(Program):
 
     # processes --------------------------------------------------------------------------------------------
 
-    def _case(self, prescription: Prescription, seed: int | None) -> _Case:
+    def _case(self, prescription: Prescription, seed: int | None) -> Case:
         """The run of this prescription that is under way or at its end, or a new one."""
         known = self._cases.get((prescription, seed))
         if known is None or (known.running is not None and not known.running.alive and not known.ended):
             folder = self.folder / f"attempt-{self._number:02d}"
             self._number += 1
             folder.mkdir(parents=True, exist_ok=True)
-            known = _Case(folder, prescription, seed)
+            known = Case(folder, prescription, seed)
             self._cases[prescription, seed] = known
         return known
 
     def _advance(
-        self, case: _Case, prescription: Prescription, max_steps: int | None, stop_on_error: bool
+        self, case: Case, prescription: Prescription, max_steps: int | None, stop_on_error: bool
     ) -> None:
         """Let a run go on up to a step, or start it."""
         limit = self._rounded(max_steps, self.stretch(prescription))
@@ -243,7 +205,7 @@ class ScriptProgram(Program):
                 raise
         if own:
             self._keeping.untreated(case.folder)
-        case.answer, case.failed = _answer(case.folder, stop)
+        case.answer, case.failed = answer_of(case.folder, stop)
         case.ended = stop.why == "ended" and case.answer.ended == "finished"
         if first:
             self._check(case)
@@ -252,7 +214,7 @@ class ScriptProgram(Program):
             if case.answer.steps > before:
                 self._pace = (time.perf_counter() - began) / (case.answer.steps - before)
 
-    def _order(self, case: _Case, limit: int | None, stop_on_error: bool, *, keep_files: bool) -> Order:
+    def _order(self, case: Case, limit: int | None, stop_on_error: bool, *, keep_files: bool) -> Order:
         seed = self._seed if case.seed is None else case.seed
         return Order(
             target=self.script.target,
@@ -272,19 +234,6 @@ class ScriptProgram(Program):
             keep_files=keep_files,
         )
 
-    def _let_go(self, latest: _Case) -> None:
-        """Keep the latest paused runs and the untreated one; the others would only hold memory."""
-        latest.used = time.monotonic()
-        waiting = [
-            case
-            for case in self._cases.values()
-            if case.running is not None and case.running.alive and case.prescription
-        ]
-        kept = _MORE_PAUSED if _roomy() else _PAUSED
-        for case in sorted(waiting, key=lambda case: case.used)[:-kept]:
-            assert case.running is not None
-            case.running.end()
-
     def _limit(self, steps: int | None, before: int) -> float | None:
         if self.timeout is not None:
             return self.timeout
@@ -300,28 +249,19 @@ class ScriptProgram(Program):
             return max_steps
         return max(1, round(max_steps / epoch)) * epoch
 
-    def _check(self, case: _Case) -> None:
+    def _check(self, case: Case) -> None:
         """Refuse a script that cannot be treated, with the reason."""
-        answer, failed, folder = case.answer, case.failed, case.folder
+        answer = case.answer
         assert answer is not None
         if answer.ended in ("input", "overwrites"):
             raise Refused(f"{self.describe()} cannot be treated: {answer.reason}")
-        if failed and broken_start(answer):
+        if case.failed and broken_start(answer):
             return
-        watched = _history(folder).steps
+        watched = history_of(case.folder).steps
         if not answer.trained and watched:
             answer.steps, answer.trained, self._only_watched = watched, True, True
             return
-        if failed and not answer.trained:
-            raise BadInput(
-                f"{self.describe()} fails by itself, before it trains: {failed}; "
-                f"what it printed is in {folder / 'output.log'}"
-            )
-        if not answer.trained:
-            raise Refused(
-                f"{self.describe()} trains nothing: no step of a torch optimizer was seen; what Keras trains on "
-                "TensorFlow or JAX is watched by `akeso run`, but not treated"
-            )
+        refuse_untrained(case, self.describe())
 
     # the learning rate ------------------------------------------------------------------------------------
 
@@ -339,7 +279,7 @@ class ScriptProgram(Program):
         self._advance(case, prescription, steps, False)
         if case.running is not None:
             case.running.end()
-        losses = _history(case.folder).series("loss").values.tolist()[:steps]
+        losses = history_of(case.folder).series("loss").values.tolist()[:steps]
         low, high = float(edit.values.get("low", 1e-6)), float(edit.values.get("high", 1.0))
         rate = chosen_rate(np.geomspace(low, high, steps), losses)
         found = Edit("set-learning-rate", "", {"to": float(f"{rate:.3g}")})
@@ -352,13 +292,13 @@ class ScriptProgram(Program):
         self,
         prescription: Prescription,
         seed: int | None,
-        case: _Case,
+        case: Case,
         seconds: float,
         spent: int,
     ) -> Attempt:
         answer = case.answer
         assert answer is not None
-        history = _history(case.folder)
+        history = history_of(case.folder)
         history.planned_steps = planned = self._planned(prescription) or answer.planned_steps
         own: Curve = tuple((int(step), float(value)) for step, value in answer.evaluations)
         if not prescription:
@@ -405,46 +345,3 @@ class ScriptProgram(Program):
             "--metric and --higher-is-better or --lower-is-better to be judged by it"
             for label in unknown(history, self._directions)
         ]
-
-
-def _history(folder: Path) -> History:
-    try:
-        return read(folder).history
-    except BadInput:
-        return History()
-
-
-def _answer(folder: Path, stop: Stop) -> tuple[Answer, str | None]:
-    """What the child answered, and why it failed where it did."""
-    file = folder / "answer.json"
-    answer = Answer.read(file) if file.is_file() else None
-    silent = stop.why == "ended" and (answer is None or answer.ended in ("steps", "error-found"))
-    if stop.why == "late" or silent or answer is None:
-        steps = _history(folder).steps
-        why = "ran longer than its time limit" if stop.why == "late" else _exit(stop.code)
-        return Answer(ended="crashed", reason=why, steps=steps, trained=steps > 0), why
-    if answer.ended == "crashed":
-        return answer, f"{answer.reason} ({_last_line(folder)})"
-    return answer, answer.reason if answer.ended == "refused" else None
-
-
-def _exit(code: int) -> str:
-    return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code} and no answer"
-
-
-def _last_line(folder: Path) -> str:
-    with contextlib.suppress(OSError):
-        lines = (folder / "output.log").read_text(errors="replace").strip().splitlines()
-        if lines:
-            return lines[-1][:200]
-    return "it printed nothing"
-
-
-def _roomy() -> bool:
-    """Whether half of the machine's memory is free, as far as it tells, and there is no card to be shared."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-        return 2 * sizes["MemAvailable"] > sizes["MemTotal"] and not Path("/dev/nvidia0").exists()
-    except (OSError, ValueError, KeyError, IndexError):
-        return False
