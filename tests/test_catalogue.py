@@ -27,6 +27,7 @@ NAMES = [
     "poor-initialisation",
     "parameters-not-trained",
     "missing-zero-grad",
+    "sequence-leak",
     "shape-broadcast",
     "wrong-axis",
     "constant-prediction",

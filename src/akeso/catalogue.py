@@ -55,13 +55,17 @@ _ALL: Final = (
     ),
     Problem(
         "wrong-axis",
-        "Recurrence along the wrong axis",
-        "A recurrent layer takes the samples of a batch for moments of one sequence, and the moments of a sample for "
-        "as many sequences: what it remembers comes from other samples.",
-        "The layer is given as many moments as there are samples with a target of their own, or tokens follow each "
-        "other along the axis that it takes for the batch.",
+        "Axes mixed up",
+        "The axes of a tensor are taken for others: a recurrent layer or an attention takes the samples of a batch for "
+        "moments of one sequence, so that what is said of one sample comes from others, or a reshape stands where a "
+        "transposition was meant, and every value ends up where another one belongs.",
+        "A layer is given as many moments as there are samples with a target of their own, tokens follow each other "
+        "along the axis that it takes for the batch, the gradient of one sample's answer reaches other samples, or the "
+        "same lengths come in another order after a reshape.",
         (
             "Pass `batch_first=True` to the layer where samples come first, or transpose what it is given.",
+            "Where axes change places, use `transpose` or `permute`; `reshape` and `view` leave all values where they "
+            "lie.",
             "Check that an answer does not change when the other samples of its batch do.",
         ),
         0,
@@ -75,6 +79,21 @@ _ALL: Final = (
             "oscillating-loss",
             "overfitting",
         ),
+    ),
+    Problem(
+        "sequence-leak",
+        "Answers seen in advance",
+        "A model of sequences is given the tokens that it is to say, because a causal mask is missing or because its "
+        "targets are not one place further on. Its loss becomes next to nothing, and alone it can say nothing.",
+        "The targets are the tokens that the model was given, and the gradient of an answer reaches the one that it is "
+        "to be.",
+        (
+            "Mask the attention: `is_causal=True`, or a mask that is upper triangular above the diagonal.",
+            "Give tokens `[:-1]` and take tokens `[1:]` for the targets; see whether the model shifts them itself.",
+            "Let the model write a sequence by itself: its loss says nothing as long as it sees the answers.",
+        ),
+        0,
+        ("data-leakage", "overfitting", "unlearnable-labels", "no-more-gain"),
     ),
     Problem(
         "missing-zero-grad",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
-from akeso.detectors.bugs import MissingZeroGrad, NonFinite, ShapeBroadcast, WrongAxis, WrongMode
+from akeso.detectors.bugs import (
+    MissingZeroGrad,
+    NonFinite,
+    SequenceLeak,
+    ShapeBroadcast,
+    WrongAxis,
+    WrongMode,
+)
 from akeso.detectors.data import AbnormalData
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
@@ -42,6 +49,7 @@ _CLASSES: tuple[type[Detector], ...] = (
     ParametersNotTrained,
     PoorInitialisation,
     SaturatedActivation,
+    SequenceLeak,
     ShapeBroadcast,
     SlowConvergence,
     UnlearnableLabels,

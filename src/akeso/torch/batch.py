@@ -25,6 +25,7 @@ from akeso.torch.task import (
     power_of,
     terms_of,
 )
+from akeso.torch.terms import Terms
 from akeso.torch.ways import farthest_weight
 
 Items = list[tuple[Tag, torch.Tensor]]
@@ -51,6 +52,7 @@ class BatchReader:
     def __init__(self, record: Record, names: Names) -> None:
         self._record, self._names = record, names
         self._targets = TargetAccount()
+        self._side_by_side = Terms()
         self._answers, self._labels = LatestCounts(), LatestCounts()
         self._looks = self._measured = self._compared = 0
         self._looks_said: set[str] = set()
@@ -83,6 +85,8 @@ class BatchReader:
         call = passes.calls[-1] if passes.calls else from_graph(loss)
         self._modes(passes, step)
         self._spread(passes, step)
+        self._reshaped(passes, step)
+        self._depends(passes, step)
         self._measure(loss)
         if call is None:
             if self._looks == 0 and "loss" not in self._record.history.facts:
@@ -96,6 +100,8 @@ class BatchReader:
         if terms > 1 and self._compared < _LOOKS:
             self._compared += 1
             self._misfits(passes.calls)
+        if terms > 1:
+            items += self._side_by_side.items(passes.calls, loss)
         if (
             self._looks < _LOOKS
             and passes.recurrence is not None
@@ -114,6 +120,8 @@ class BatchReader:
             ]
         if call.reduction == "sum":
             facts["_sum"] = 1.0
+        elif call.reduction == "batchmean":
+            facts["_per_row"] = 1.0
         self._count(terms)
         return items, facts
 
@@ -223,11 +231,26 @@ class BatchReader:
                 step, "broadcast", output=list(output), target=list(target), result=list(result)
             )
 
+    def _reshaped(self, passes: Passes, step: int) -> None:
+        found = next(((call.reshaped, call.prediction) for call in passes.calls if call.reshaped), None)
+        if found is not None and "reshaped" not in self._looks_said:
+            self._looks_said.add("reshaped")
+            self._record.event(step, "reshaped", before=list(found[0]), after=list(found[1].shape))
+
+    def _depends(self, passes: Passes, step: int) -> None:
+        if not passes.dependence.wanted:
+            return
+        found = passes.dependence.look([module for _, module in self._names.modules()])
+        for name in ("ahead", "copied", "others"):
+            if found is not None and getattr(found, name):
+                self._record.event(step, f"depends-{name}")
+
     def readings_of(self, plain: Delivery, known: dict[str, float]) -> dict[str, float]:
         """What was delivered and what was ``known`` already, as readings of run scope."""
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
-                     "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max"):  # fmt: skip
+                     "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
+                     "weight_tilt"):  # fmt: skip
             if name in plain:
                 out[name] = plain[name]
         for kind in ("output", "target"):
@@ -259,6 +282,7 @@ class BatchReader:
             if share is not None:
                 out["target_top_share"] = share
             out["target_classes"] = float(sum(count > 0 for count in counts))
+        out.update(self._side_by_side.readings_of(plain))
         if "_rows" in known:
             self._targets.add(plain)
             out.update(self._yardsticks(plain, known))
@@ -278,6 +302,10 @@ class BatchReader:
         call, backward = plain.get("call_value"), plain.get("backward_value")
         if facts.get("_sum"):
             baseline *= facts["_terms"]
+        elif facts.get("_per_row"):
+            baseline *= facts["_terms"] / facts["_rows"]
+        if self._loss_name == "kl_div" and not (call and backward):
+            return {}  # averaged by hand or beside another loss, as it often is: over what is not known
         if call and backward is not None and math.isfinite(call) and math.isfinite(backward):
             scale = out["loss_over_call"] = backward / call
             if _is_root(backward, call):

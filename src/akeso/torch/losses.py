@@ -70,6 +70,7 @@ class LossCall:
     class_weight: torch.Tensor | None = None  # of every class; under a binary loss of the positive answers
     activation: str | None = None  # the last function this very prediction went through; ``None`` when unseen
     before: str | None = None  # the one right before it, where there is one
+    reshaped: tuple[int, ...] | None = None  # the shape it had before a reshape put its axes in another order
 
 
 def _reduction(kwargs: Mapping[str, Any]) -> str:
@@ -87,13 +88,14 @@ def target_first(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
     Of the two, the answer is what a gradient goes to.
     """
-    one, other = _pair_given(args, kwargs)
+    one, other = pair_given(args, kwargs)
     if name not in SYMMETRIC or not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         return False
     return None if one.requires_grad == other.requires_grad else other.requires_grad
 
 
-def _pair_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+def pair_given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What a loss was given first and second, the prediction and the target as a rule."""
     return args[0] if args else kwargs.get("input"), args[1] if len(args) > 1 else kwargs.get("target")
 
 
@@ -104,7 +106,7 @@ def recognise(
 
     ``turned`` says that the target was given first.
     """
-    prediction, target = _pair_given(args, kwargs)[:: -1 if turned else 1]
+    prediction, target = pair_given(args, kwargs)[:: -1 if turned else 1]
     if name in RELATIONAL or not isinstance(prediction, torch.Tensor) or not isinstance(target, torch.Tensor):
         return None
     weight = kwargs.get("weight", args[2] if len(args) > 2 and name in _WEIGHTED else None)
@@ -135,6 +137,7 @@ def recognise(
         weight.detach() if isinstance(weight, torch.Tensor) else None,
         output_activation(prediction),
         function_before(prediction.grad_fn),
+        reshaped_from(prediction),
     )
 
 
@@ -181,6 +184,32 @@ def _last_function(node: Any) -> tuple[str | None, Any]:
         bare = _clamp(node) if bare == "none" and stem == "Clamp" else bare
         node = parent_of(node)
     return bare, None
+
+
+def reshaped_from(prediction: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape before a reshape put the same lengths into another order.
+
+    What was meant is a transposition: a reshape leaves the values where they lie, each where another one belongs.
+    """
+    node: Any = prediction.grad_fn
+    for _ in range(12):
+        if node is None:
+            return None
+        kind = type(node).__name__
+        stem = stem_of(kind)
+        if kind not in _OUTPUT_NODES and stem not in SHAPES and stem != "Log":
+            return None
+        if stem in ("View", "UnsafeView", "ReshapeAlias"):
+            before = getattr(node, "_saved_self_sym_sizes", None)
+            given = getattr(node, "_input_metadata", None)
+            if before is None or not given:
+                return None
+            before, shape = tuple(map(int, before)), tuple(map(int, given[0].shape))
+            long, order = [size for size in before if size > 1], [size for size in shape if size > 1]
+            if len(long) > 1 and long != order and sorted(long) == sorted(order):
+                return before
+        node = parent_of(node)
+    return None
 
 
 def stem_of(kind: str) -> str:

@@ -15,8 +15,17 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.by_hand import ByHand
+from akeso.torch.dependence import Dependence
 from akeso.torch.keras.layers import is_layer, units_last
-from akeso.torch.losses import DIFFERENCES, LOSSES, LossCall, broadcast_of, recognise, target_first
+from akeso.torch.losses import (
+    DIFFERENCES,
+    LOSSES,
+    LossCall,
+    broadcast_of,
+    pair_given,
+    recognise,
+    target_first,
+)
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
@@ -81,7 +90,8 @@ class Passes:
         self.calls: list[LossCall] = []
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
-        self.recurrence: Recurrence | None = None  # the first layer in this step that has one
+        self.dependence = Dependence()
+        self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
         self._given_to = 0
@@ -110,6 +120,8 @@ class Passes:
         self.broadcasts.clear()
         self.directions = False
         self.let_go()
+        if reading:
+            self.dependence.begin()
         self._tap.open()
 
     def end(self) -> None:
@@ -125,6 +137,7 @@ class Passes:
         self.calls.clear()
         self.aligned = self.recurrence = None
         self.own_loss.clear()
+        self.dependence.clear()
         self._by_hand.clear()
         self.model_input = None
 
@@ -233,20 +246,24 @@ class Passes:
                 return
             if self.reading and is_leaf(module) and self._first_time():
                 self.first_use.setdefault(name, len(self.first_use))
-                if isinstance(module, nn.RNNBase) and self.recurrence is None:
-                    self._recurs(name, module, first_tensor(inputs))
+                if self.dependence.wanted:
+                    self.dependence.looked_up(module, first_tensor(inputs), output)
                 with quiet():
                     if tensor is not None and tensor.requires_grad:
                         self._fed(name or type(module).__name__, module, first_tensor(inputs))
                     self._sites.layer(name or type(module).__name__, module, output)
+            if self.reading and isinstance(module, nn.RNNBase | nn.MultiheadAttention) and self._first_time():
+                self._runs_along(name, module, first_tensor(inputs))
             if not self._stack:
                 self._finish(module, inputs, output)
         except Exception as error:
             self._fail("forward", error)
         self.seconds += perf_counter() - began
 
-    def _recurs(self, name: str, module: nn.RNNBase, given: torch.Tensor | None) -> None:
-        if given is not None and given.dim() == 3:
+    def _runs_along(
+        self, name: str, module: nn.RNNBase | nn.MultiheadAttention, given: torch.Tensor | None
+    ) -> None:
+        if self.recurrence is None and given is not None and given.dim() == 3:
             self.recurrence = Recurrence(name, module.batch_first, (len(given), given.shape[1]))
 
     def _fed(self, name: str, module: nn.Module, given: torch.Tensor | None) -> None:
@@ -345,6 +362,8 @@ class Passes:
         if name == "ctc_loss":
             given = args[0] if args else kwargs.get("log_probs")
             self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
+        elif self.dependence.wanted and self.reading and name in ("cross_entropy", "nll_loss"):
+            self.dependence.answered(*pair_given(args, kwargs), int(kwargs.get("ignore_index", -100)))
         turned = target_first(name, args, kwargs)
         if turned:
             self._target_first.add(name)

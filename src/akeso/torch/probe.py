@@ -92,6 +92,8 @@ class Probe(Told):
             on_error=self.failed,
         )
         self._evaluations.passes = self._passes
+        if frugal:
+            self._passes.dependence.never()
         self._look = SampledStep(
             self._record,
             self._mailbox,
@@ -476,6 +478,8 @@ class Probe(Told):
         """Bring everything that is under way into the history."""
         self._book.flush(time.perf_counter(), force=True)
         self._mailbox.collect(wait=True)
+        if self._members:
+            self._members.list_layers()  # of what was listed before its first pass, use and order are known now
 
     def close(self) -> None:
         """Stop looking and end the record."""

@@ -1,0 +1,262 @@
+"""What an answer of a sequence model depends on: one look at where its gradient goes.
+
+A model that is to say the next token must not see it, and what it says of one sample must not depend on others. Both
+can be read off the graph of one pass: the answer at one position, led back to the tokens that were looked up, reaches
+some of them and leaves others alone. That takes a backward pass of its own, in which nothing is accumulated, so it is
+done once in a run, where the targets of a step turn out to be the tokens that its model was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _module
+
+from akeso.torch.naming import NORMS
+
+#: Sampled steps before the look: weights that start at zero have begun to let something through by then.
+_AFTER: Final = 5
+#: Sampled steps in which it is tried.
+_TRIES: Final = 4
+#: Lookups of tokens that are held for it in a step.
+_LOOKUPS: Final = 8
+#: Positions with a target that are compared with the tokens, at least.
+_COUNTED: Final = 32
+#: Shares of the targets that are the token in question, and that are so by accident at most.
+_ALL, _MOST, _ACCIDENT = 0.999, 0.95, 0.5
+#: What reaches a token counts from this share of what reaches those it is held against.
+_REACHES: Final = 0.1
+_OWN: Final = 0.01
+#: What reaches the tokens ahead, as a share of what reaches those before, where none is to.
+_NOTHING: Final = 1e-3
+#: Nodes of a graph up to which it is asked whether they are all torch's own.
+_NODES: Final = 20_000
+#: Free memory of a card, as a share of what is in use, for a backward pass that keeps the graph.
+_ROOM: Final = 0.25
+
+
+class Lookup(NamedTuple):
+    """Tokens that an embedding was asked for, and what it gave, with its graph."""
+
+    tokens: torch.Tensor
+    vectors: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How targets lie to the tokens: they are the ``next`` ones along ``axis``, or the ``same``.
+
+    ``targets`` are arranged like the tokens, perhaps with one less along the axis; ``counted`` are those that count.
+    """
+
+    kind: str
+    axis: int
+    targets: torch.Tensor
+    counted: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Dependences:
+    """What one answer was seen to depend on."""
+
+    ahead: bool
+    """The very token that it is to say, or later ones."""
+    copied: bool
+    """The token that stands where it stands, which is all it is to say."""
+    others: bool
+    """Tokens of other samples."""
+
+
+class Dependence:
+    """Holds what the look needs while a sampled step runs forward, and takes it once."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._left = _TRIES
+        self._steps = 0
+        self._lookups: list[Lookup] = []
+        self._answer: tuple[torch.Tensor, torch.Tensor, int] | None = None
+
+    def never(self) -> None:
+        """Take no look at all."""
+        self._left = 0
+
+    def begin(self) -> None:
+        """A sampled step begins."""
+        self._steps += 1
+        self.wanted = self._left > 0 and self._steps > _AFTER
+
+    def clear(self) -> None:
+        """Hold nothing of the script any longer."""
+        self._lookups.clear()
+        self._answer = None
+
+    def looked_up(self, module: nn.Module, tokens: torch.Tensor | None, vectors: Any) -> None:
+        """An embedding has run."""
+        if not isinstance(module, nn.Embedding) or tokens is None or not isinstance(vectors, torch.Tensor):
+            return
+        if tokens.dim() == 2 and vectors.requires_grad and len(self._lookups) < _LOOKUPS:
+            self._lookups.append(Lookup(tokens.detach(), vectors))
+
+    def answered(self, prediction: Any, target: Any, ignored: int) -> None:
+        """A loss was given scores of classes and a target."""
+        if isinstance(prediction, torch.Tensor) and isinstance(target, torch.Tensor):
+            self._answer = (prediction, target.detach(), ignored)
+
+    def look(self, modules: list[nn.Module]) -> Dependences | None:
+        """What an answer in the middle of a sequence depends on; None where that is not to be told."""
+        if not self.wanted or self._answer is None or not self._lookups:
+            return None
+        prediction, target, ignored = self._answer
+        self._left -= 1
+        if prediction.grad_fn is None or target.is_floating_point() or not _may_look(prediction, modules):
+            return None
+        found = [(one, alignment(one.tokens, target, ignored)) for one in self._lookups]
+        pairs = [(one, how) for one, how in found if how is not None]
+        # A decoder is given the tokens before those that it is to say, whatever its encoder is given.
+        pairs.sort(key=lambda pair: pair[1].kind != "next")
+        if not pairs:
+            return None
+        lookup, aligned = pairs[0]
+        at = _middle(aligned)
+        chosen = _chosen(prediction, aligned, at)
+        if chosen is None:
+            return None
+        try:
+            (reached,) = torch.autograd.grad(
+                prediction, lookup.vectors, chosen, retain_graph=True, allow_unused=True
+            )
+        except RuntimeError:  # a part of the graph can be gone through once only, or not like this
+            self._left = 0
+            return None
+        if reached is None:
+            return None
+        self._left = 0
+        size = reached.detach().float().abs().amax(-1).nan_to_num(0.0, 0.0, 0.0).cpu()
+        return _read(size, aligned, at)
+
+
+def alignment(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> Alignment | None:
+    """How the targets of a step lie to the tokens; None where they are neither the next ones nor the same."""
+    rows, columns = tokens.shape
+    for axis in (1, 0):
+        for short in (0, 1):
+            shape = (rows, columns - short) if axis else (rows - short, columns)
+            if min(shape) < 2 or target.numel() != shape[0] * shape[1]:
+                continue
+            if target.dim() == 2 and tuple(target.shape) != shape:
+                continue
+            targets = target.reshape(shape)
+            here, there = _beside(tokens, axis)
+            same = targets.narrow(axis, 0, tokens.shape[axis] - 1)
+            # Where a token is followed by itself, it says nothing.
+            telling = (same != ignored) & (here != there)
+            count = int(telling.sum())
+            if count < _COUNTED:
+                continue
+            follows = float(((same == there) & telling).sum()) / count
+            equals = float(((same == here) & telling).sum()) / count
+            if follows >= _MOST and equals <= _ACCIDENT:
+                return Alignment("next", axis, targets, targets != ignored)
+            if equals >= _ALL and follows <= _ACCIDENT and axis == 1:
+                return Alignment("same", axis, targets, targets != ignored)
+    return None
+
+
+def _beside(tokens: torch.Tensor, axis: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and those that follow them."""
+    last = tokens.shape[axis] - 1
+    return tokens.narrow(axis, 0, last), tokens.narrow(axis, 1, last)
+
+
+def _middle(aligned: Alignment) -> tuple[int, int]:
+    """The position in the middle of what counts in the sample in which most does."""
+    along = aligned.counted.transpose(0, 1) if aligned.axis == 0 else aligned.counted
+    # The last one of several: what runs along the samples, and looks back only, reaches the most from there.
+    count = along.sum(1)
+    sample = len(count) - 1 - int(count.flip(0).argmax())
+    times = along[sample].nonzero().reshape(-1)
+    time = int(times[len(times) // 2])
+    return (time, sample) if aligned.axis == 0 else (sample, time)
+
+
+def _chosen(prediction: torch.Tensor, aligned: Alignment, at: tuple[int, int]) -> torch.Tensor | None:
+    """What picks the answer at one position out of all; scores that sum to 1 must not cancel out in it."""
+    rows, columns = aligned.targets.shape
+    chosen = torch.zeros_like(prediction)
+    if prediction.dim() == 2 and len(prediction) == rows * columns:
+        place = chosen[at[0] * columns + at[1]]
+    elif prediction.dim() == 3 and (prediction.shape[0], prediction.shape[2]) == (rows, columns):
+        place = chosen[at[0], :, at[1]]
+    else:
+        return None
+    place.copy_(torch.linspace(-1.0, 1.0, len(place), dtype=place.dtype, device=place.device))
+    return chosen
+
+
+def _read(size: torch.Tensor, aligned: Alignment, at: tuple[int, int]) -> Dependences | None:
+    """What the sizes of the gradients at all tokens say."""
+    counted = aligned.counted.cpu()
+    if aligned.axis == 0:
+        size, counted, at = size.transpose(0, 1), counted.transpose(0, 1), (at[1], at[0])
+    sample, time = at
+    own = size[sample]
+    last = int(counted[sample].nonzero().max())
+    most = float(own.max())
+    rest = float(size.sum(0).sum() - own.sum())
+    if most <= 0:
+        return Dependences(ahead=False, copied=False, others=True) if rest > 0 else None
+    before = float(own[:time].max()) if time else 0.0
+    after = float(own[time + 1 : last + 2].max()) if time + 1 < len(own) else 0.0
+    back = before or float(own[time])
+    itself = float(own[time]) > _OWN * most
+    # A model that sees all of a sequence may be given it whole to say it again, but not to say a part of it.
+    part = counted[sample, int(counted[sample].nonzero().min()) : last + 1]
+    blind = after <= _NOTHING * back
+    copied = aligned.kind == "same" and itself and (blind or not bool(part.all()))
+    others = [row for row in range(len(size)) if row != sample]
+    mixed = bool(others) and float(size[others].max()) > _OWN * most
+    return Dependences(aligned.kind == "next" and after > _REACHES * back, copied, mixed)
+
+
+def _all_of_torch(node: Any) -> bool:
+    """Whether a graph is made of torch's own operations: others may work in place, or only once."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        node = waiting.pop()
+        if (
+            isinstance(node, torch.autograd.function.BackwardCFunction)
+            or type(node).__name__ == "CppFunction"
+        ):
+            return False
+        fresh = [parent for parent, _ in node.next_functions if parent is not None and parent not in seen]
+        seen.update(fresh)
+        waiting += fresh
+        if len(seen) > _NODES:
+            return False
+    return True
+
+
+def _may_look(prediction: torch.Tensor, modules: list[nn.Module]) -> bool:
+    """Whether a backward pass more would be noticed by nobody, tell anything, and have room."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return False
+    if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
+        return False
+    if _module._global_backward_hooks or _module._global_backward_pre_hooks:
+        return False
+    if any(module._backward_hooks or module._backward_pre_hooks for module in modules):
+        return False
+    if any(isinstance(module, NORMS[:1]) and module.training for module in modules):
+        return False  # every position has a part in what all others are normalised by
+    if not _all_of_torch(prediction.grad_fn):
+        return False
+    if prediction.is_cuda:
+        used = torch.cuda.memory_allocated(prediction.device)
+        free = torch.cuda.mem_get_info(prediction.device)[0]
+        free += torch.cuda.memory_reserved(prediction.device) - used
+        return free > _ROOM * used
+    return True
