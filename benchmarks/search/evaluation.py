@@ -17,6 +17,7 @@ from akeso.history import Floats
 from akeso.search.measures import (
     Interval,
     Result,
+    average_time_saved,
     bootstrap,
     mean_interval,
     time_saved,
@@ -102,6 +103,16 @@ RULES: dict[str, Callable[[int], Rule]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Searches:
+    """What a repeat is made of: the results of both searches, of ours as far as it is followed."""
+
+    ours: tuple[Result, ...]
+    theirs: tuple[Result, ...]
+    budget: float
+    maximize: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """One repeat of one rule against the plain sampler."""
 
@@ -114,6 +125,7 @@ class Repeat:
     ended: int
     false: int
     false_stops: int
+    searches: Searches | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +152,12 @@ class Line:
         return bootstrap(pairs, lambda xs: tsba(xs))  # type: ignore[arg-type]
 
     @property
+    def averaged(self) -> Interval:
+        """Time saved until the average of the repeats has what the average of the plain searches came to."""
+        known = [r.searches for r in self.repeats if r.searches is not None]
+        return bootstrap(known, _saved_on_average, draws=200)  # type: ignore[arg-type]
+
+    @property
     def more_trials(self) -> float:
         return sum(r.trials for r in self.repeats) / max(1, sum(r.trials_without for r in self.repeats))
 
@@ -156,6 +174,19 @@ class Line:
     def false_stops(self) -> float:
         """The part of them that was stopped as hopeless."""
         return sum(r.false_stops for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
+
+
+def _saved_on_average(searches: Sequence[Searches]) -> float:
+    if not searches:
+        return math.nan
+    one = searches[0]
+    times = average_time_saved(
+        [(each.ours, each.theirs) for each in searches],
+        maximize=one.maximize,
+        budget=one.budget,
+        horizon=HORIZON * one.budget,
+    )
+    return tsba([times]) if times is not None else math.nan
 
 
 def budget_of(study: RecordedStudy, share: float, workers: int) -> float:
@@ -199,6 +230,7 @@ def compare(method: Simulated, plain: Simulated, study: RecordedStudy, budget: f
         len(ours.ended),
         len(wrong),
         sum(e.verdict.action == "stop" for e in wrong),
+        Searches(tuple(method.results), tuple(theirs.results), budget, study.maximize),
     )
 
 
@@ -282,6 +314,12 @@ def evaluate(
                 if say is not None:
                     say(line)
     return lines
+
+
+def averaged(lines: list[Line], rule: str) -> float:
+    """Time saved by the averages of repeats, averaged over tasks and samplers."""
+    mine = [line.averaged.mean for line in lines if line.rule == rule]
+    return float(np.mean(mine)) if mine else math.nan
 
 
 def average(lines: list[Line], rule: str) -> tuple[float, float, float]:

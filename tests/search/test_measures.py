@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from akeso.errors import BadInput
 from akeso.search.measures import (
     Result,
+    average_best,
+    average_time_saved,
     bootstrap,
     mean_interval,
     time_of_best,
@@ -100,3 +102,49 @@ def test_ninety_five_percent_intervals_cover_about_that_often() -> None:
         found = mean_interval(draw.normal(0.3, 0.2, 40).tolist(), seed=seed)
         inside += found.low <= 0.3 <= found.high
     assert 50 <= inside <= 60
+
+
+def at_random(seed: int, *, pace: float = 1.0, trials: int = 60) -> list[Result]:
+    draw = np.random.default_rng(seed)
+    return [Result((i + 1) / pace, float(v)) for i, v in enumerate(draw.normal(size=int(trials * pace)))]
+
+
+def test_averages_of_searches_that_share_nothing_have_a_zero_and_a_scale() -> None:
+    plain = [at_random(seed) for seed in range(300)]
+
+    def saved(pace: float) -> float:
+        ours = [at_random(1_000 + seed, pace=pace, trials=120) for seed in range(300)]
+        pairs = list(zip(ours, plain, strict=True))
+        times = average_time_saved(pairs, maximize=True, budget=60.0, horizon=120.0)
+        assert times is not None
+        return tsba([times])
+
+    assert abs(saved(1.0)) < 0.15
+    assert saved(3.0) == pytest.approx(2 / 3, abs=0.06)
+    single = [
+        time_saved(at_random(1_000 + seed, trials=120), one, maximize=True, horizon=120.0)
+        for seed, one in enumerate(plain)
+    ]
+    assert tsba([times for times in single if times is not None]) < -0.5  # pair by pair there is no such zero
+
+
+@given(values, values, st.booleans())
+def test_time_saved_on_average_is_turned_around_with_the_values(
+    a: list[float], b: list[float], maximize: bool
+) -> None:
+    ours, theirs = results(a), results(b)
+    mirrored = [[Result(r.seconds, -r.value) for r in one] for one in (ours, theirs)]
+    known = average_time_saved([(ours, theirs)], maximize=maximize, budget=30.0, horizon=60.0)
+    again = average_time_saved([(mirrored[0], mirrored[1])], maximize=not maximize, budget=30.0, horizon=60.0)
+    assert known == again
+    assert (known is None) == (not theirs)
+    if theirs:
+        assert (
+            average_time_saved([(theirs, theirs)], maximize=maximize, budget=30.0, horizon=60.0) is not None
+        )
+
+
+def test_a_method_that_never_gets_there_is_counted_at_the_horizon() -> None:
+    pairs = [(results([0.1]), results([0.2, 0.5])), ([], results([0.3, 0.6]))]
+    assert average_time_saved(pairs, maximize=True, budget=10.0, horizon=20.0) == (1.0, 20.0)
+    assert np.isnan(average_best([[], []], np.array([1.0]), maximize=True)).all()
