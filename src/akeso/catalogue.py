@@ -60,8 +60,9 @@ _ALL: Final = (
         "moments of one sequence, so that what is said of one sample comes from others, or a reshape stands where a "
         "transposition was meant, and every value ends up where another one belongs.",
         "A layer is given as many moments as there are samples with a target of their own, tokens follow each other "
-        "along the axis that it takes for the batch, the gradient of one sample's answer reaches other samples, or the "
-        "same lengths come in another order after a reshape.",
+        "along the axis that it takes for the batch, the gradient of one sample's answer reaches other samples, the "
+        "same lengths come in another order after a reshape, or pictures are more alike as many values on as they have "
+        "colours than at any other distance.",
         (
             "Pass `batch_first=True` to the layer where samples come first, or transpose what it is given.",
             "Where axes change places, use `transpose` or `permute`; `reshape` and `view` leave all values where they "
@@ -267,7 +268,8 @@ _ALL: Final = (
         "Regularisation drowns the signal",
         "Weight decay, a penalty or dropout is so strong that the weights shrink instead of learning.",
         "Weights shrink or the penalty dominates while the loss stays near that of a constant prediction; or the loss "
-        "stays where weight decay cancels the gradients of all data, and growing weights would lower it much further.",
+        "stays where weight decay cancels the gradients of all data, and growing weights would lower it much further; "
+        "or the latent values of an autoencoder are drawn as their prior has them, whatever is put in.",
         (
             "Lower weight decay (1e-4 … 1e-2) or the penalty's factor; dropout at most 0.5.",
             "Exclude biases and normalisation layers from weight decay.",
@@ -419,8 +421,8 @@ _ALL: Final = (
         "unlearnable-labels",
         "Labels carry no signal",
         "Inputs and labels do not belong together: shuffled, mismatched or random labels.",
-        "The loss stays at that of a constant prediction, or only training samples are memorised, while the "
-        "network itself looks well.",
+        "The loss stays at that of a constant prediction, or only training samples are memorised, or every accuracy "
+        "that is printed is at chance, while the network itself looks well.",
         (
             "Check that inputs and labels are paired: look at samples after all shuffling and batching.",
             "See whether a simple model beats a constant prediction on held-out data.",

@@ -66,6 +66,17 @@ _ALL: Final = (
     Signal(
         "input_feature_alike", "run", "samples that have exactly this value, if nothing else comes near it"
     ),
+    Signal(
+        "input_interleaved",
+        "run",
+        "how much more alike the values of coloured pictures are as many places on, along rows and across them, as "
+        "there are channels than nearer or farther ones, at the least: above 1 where colours lie side by side",
+    ),
+    Signal(
+        "input_channels_alike",
+        "run",
+        "largest correlation, without its sign, of the changes along rows in the first channel with those in another",
+    ),
     Signal("output_min", "run", "smallest value of what the loss was given as prediction"),
     Signal("output_max", "run", "largest value of what the loss was given as prediction"),
     Signal("output_mean", "run", "mean of the prediction"),
@@ -92,6 +103,11 @@ _ALL: Final = (
     ),
     Signal("target_classes", "run", "number of different target classes in the batch"),
     Signal("target_ignored", "run", "share of the targets of one class that the loss is told to leave out"),
+    Signal(
+        "weight_tilt",
+        "run",
+        "mean weight of the targets in the loss over that of the classes: 1 = no matter which",
+    ),
     Signal("target_nonfinite", "run", "share of targets that are NaN or infinite"),
     Signal(
         "target_outlier", "run", "largest distance of a rare target from the median in interquartile ranges"
@@ -99,6 +115,13 @@ _ALL: Final = (
     Signal("target_iqr", "run", "interquartile range of the targets, root mean square over units"),
     Signal("baseline_loss", "run", "loss on this batch of the best constant prediction"),
     Signal("loss_over_call", "run", "the loss that is trained on, over what the loss function gave"),
+    Signal(
+        "class_loss_left",
+        "run",
+        "the one cross-entropy of a step with several losses, over that of the best constant prediction",
+    ),
+    Signal("class_loss_share", "run", "the same over the whole loss that is trained on"),
+    Signal("other_loss_share", "run", "the largest of the losses beside it over that"),
     Signal("floor_share", "run", "share of that which targets that are no plain yes or no leave in any case"),
     # per optimizer
     Signal("lr", "optimizer", "learning rate of the group that trains most weights"),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import akeso
 from akeso.detectors.standing import standing
 from akeso.detectors.testing import Sketch, falling, flat
 from akeso.examination import examine
@@ -214,3 +218,68 @@ def test_overfitting_is_a_rise_that_matters_and_no_other_model_evaluated_at_the_
         history.add(int(history.series("val_loss").steps[-1]), "val_loss", "", 0.4)
     found = [one.severity for one in examine(history).diagnoses if one.problem == "overfitting"]
     assert found == ([severity] if severity else [])
+
+
+def _unmoved(best: float = 0.1, **given: Any) -> Sketch:
+    """A training that learns while the accuracy in validation stays what guessing gives."""
+    made: dict[str, Any] = {
+        "loss": falling(2.3, 0.2), "validation_accuracy": flat(best), "facts": {"val_size": 1000}, **given,
+    }  # fmt: skip
+    return Sketch(**made)
+
+
+def test_validation_that_never_moves_is_not_of_what_is_trained() -> None:
+    assert first(_unmoved()) == "parameters-not-trained"
+    # Better than guessing; an average that is young, and gets there in the end; samples learnt by heart.
+    assert first(_unmoved(best=0.3)) is None
+    assert first(_unmoved(validation_accuracy=lambda share: 0.1 + 0.6 * (share > 0.85))) is None
+    assert first(_unmoved(validation_accuracy=lambda share: 0.1 + 0.03 * np.sin(40 * share))) != (
+        "parameters-not-trained"
+    )
+    assert first(_unmoved(validation=lambda share: 2.3 + 3 * share)) != "parameters-not-trained"
+    # A run that is not over, and one that has not learnt.
+    assert first(_unmoved(loss=falling(2.3, 1.8), accuracy=flat(0.3))) != "parameters-not-trained"
+    early = _unmoved().history()
+    early.finished, early.planned_steps = False, 1000
+    assert "parameters-not-trained" not in {one.problem for one in examine(early).diagnoses}
+
+
+@pytest.mark.parametrize(
+    ("tilt", "answered", "found"),
+    [(1.8, 0.0, "class-imbalance"), (1.8, 0.04, None), (1.0, 0.0, None), (0.2, 0.0, None)],
+)
+def test_weights_that_grow_with_the_frequency_of_a_class(
+    tilt: float, answered: float, found: str | None
+) -> None:
+    run = {"weight_tilt": tilt, "target_top_share": 0.95, "prediction_top_share": 1.0 - answered}
+    facts = {"classes": 2, "task": "binary"}
+    sketch = Sketch(loss=falling(0.2, 0.1), baseline=0.2, accuracy=flat(0.95), facts=facts, run=run)
+    assert first(sketch) == found
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (nn.BCEWithLogitsLoss(pos_weight=torch.tensor([0.25])), (0.75 + 0.25 * 0.25) / 0.625),
+        (nn.BCEWithLogitsLoss(pos_weight=torch.tensor([3.0])), 0.75),
+        (nn.CrossEntropyLoss(weight=torch.tensor([0.6, 0.2])), (0.75 * 0.6 + 0.25 * 0.2) / 0.4),
+        (nn.CrossEntropyLoss(weight=torch.tensor([2.0, 2.0])), 1.0),
+        (nn.CrossEntropyLoss(weight=torch.tensor([3.0, 1.0]), ignore_index=1), 1.5),
+        (nn.CrossEntropyLoss(), None),
+    ],
+)
+def test_the_weight_of_the_targets_is_held_against_that_of_the_classes(
+    loss: nn.Module, expected: float | None
+) -> None:
+    several = isinstance(loss, nn.CrossEntropyLoss)
+    model = nn.Linear(4, 2 if several else 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    target = torch.tensor([0, 0, 0, 1] * 8)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(model(torch.randn(32, 4)), target if several else target[:, None].float()).backward()
+            optimizer.step()
+    seen = watch.history.series("weight_tilt").values.tolist()
+    assert seen == ([] if expected is None else pytest.approx([expected] * len(seen)))
+    assert bool(seen) is (expected is not None)

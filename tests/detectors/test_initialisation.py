@@ -161,3 +161,40 @@ def test_small_weights_that_move_the_loss_from_the_first_step_on_are_small_for_a
         loss=flat(2.3), accuracy=flat(0.1), init_std=lambda index: 0.004, gradient=lambda index: gradient
     )
     assert bool(_said(sketch.history())) is named
+
+
+def _of_tables(**changes: object) -> History:
+    """A model of two embeddings that are multiplied with each other, and of nothing else."""
+    run = {
+        "output_std": falling(5.6, 2.0, 1.0),
+        "target_std": 1.0,
+        "target_mean": 3.0,
+        "target_min": 0.5,
+        "target_max": 5.0,
+    }
+    facts = {
+        "task": "regression",
+        "loss": "mse_loss",
+        "classes": 1,
+        "target_kind": "values",
+        "input_kind": "tokens",
+    }
+    sketch = Sketch(loss=falling(29.0, 3.0), baseline=1.1, accuracy=None, layers=0, run=run, facts=facts)
+    history = replace(sketch, **changes).history()
+    for position, name in enumerate(("user", "item")):
+        table = Parameter(f"{name}.weight", (120, 32), trainable=True, in_optimizer=True, init_std=1.0)
+        history.layers = [*history.layers, Layer(name, "Embedding", position, (table,), "embedding")]
+    return history
+
+
+def test_embeddings_whose_products_start_far_too_large_are_named() -> None:
+    found = _said(_of_tables())
+    assert "The embeddings start too large" in found[0].sentence
+
+
+def test_embeddings_that_come_down_in_time_or_start_as_they_should_are_not() -> None:
+    assert not _said(_of_tables(loss=falling(29.0, 0.2, 20.0)))
+    assert not _said(_of_tables(loss=falling(1.1, 0.3)))
+    # A loss that starts high for another reason, as a mean that is not known yet, is no matter of their size.
+    far = {"output_std": 0.1, "target_std": 1.0, "target_mean": 5.0, "target_min": 2.0, "target_max": 8.0}
+    assert not _said(_of_tables(run=far))

@@ -173,3 +173,47 @@ def test_what_the_last_of_several_blocks_would_hand_on_need_not_learn(wanted: bo
             optimizer.step()
     found = [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
     assert [one.severity for one in found] == [severity]
+
+
+def _rivals(kind: str) -> list[akeso.Diagnosis]:
+    """A generator and a critic, drawn as such networks are, with an optimizer each."""
+    torch.manual_seed(0)
+    maker = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 8))
+    critic = nn.Sequential(nn.Linear(8, 32), nn.LeakyReLU(), nn.Linear(32, 1))
+    for model in (maker, critic):
+        for weight in model.parameters():
+            nn.init.normal_(weight, 0, 0.2)
+    own, others = list(maker.parameters()), list(critic.parameters())
+    if kind == "one optimizer":
+        optimizers = [torch.optim.Adam([*own, *others], 1e-3)]
+    else:
+        optimizers = [torch.optim.Adam(others, 1e-3), torch.optim.Adam(own, 1e-3)]
+    with akeso.watch([maker, critic], optimizers) as watch:
+        for step in range(120):
+            fake, real = maker(torch.randn(32, 4)), torch.randn(32, 8) + 1
+            verdict = torch.cat([critic(real), critic(fake.detach())])
+            wanted = torch.cat([torch.ones(32, 1), torch.zeros(32, 1)])
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            F.binary_cross_entropy_with_logits(verdict, wanted).backward()
+            optimizers[0].step()
+            if kind == "one optimizer":
+                continue
+            optimizers[1].zero_grad()
+            seen = fake.detach() if kind != "joined" and (kind != "later" or step < 70) else fake
+            loss = F.binary_cross_entropy_with_logits(critic(seen), torch.ones(32, 1))
+            if loss.requires_grad:
+                loss.backward()
+            optimizers[1].step()
+    return [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
+
+
+def test_an_optimizer_none_of_whose_parameters_ever_has_a_gradient_is_a_finding() -> None:
+    (found,) = _rivals("cut off")
+    assert (found.severity, found.evidence["reason"], found.evidence["count"]) == ("warning", "no-grad", 4)
+    assert "their optimizer trains nothing else" in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["joined", "later", "one optimizer"])
+def test_what_learns_waits_for_its_turn_or_shares_an_optimizer_with_what_learns_is_none(kind: str) -> None:
+    assert {one.severity for one in _rivals(kind)} <= {"info"}

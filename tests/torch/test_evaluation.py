@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -354,3 +355,64 @@ def test_a_rollout_in_one_block_is_not_followed_to_its_end_and_training_is_read_
                 F.mse_loss(model(torch.cat([part, part], 1)), part).backward()
                 optimizer.step()
     assert list(watch.history.series("target_mean").steps[:3]) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("recalls", True), ("true positives", True), ("at rest", False), ("own labels", False)],
+)
+def test_answers_that_are_tallied_class_by_class_are_an_evaluation(kind: str, named: bool) -> None:
+    """So are they where a model labels its own data, but that happens all the time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    x, held_out = torch.randn(256, 4), torch.randn(96, 4)
+    y, wanted = x[:, :3].argmax(1), held_out[:, :3].argmax(1)
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(90):
+            rows = torch.randint(0, 256, (32,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+            if kind != "own labels" and step % 30 != 29:
+                continue
+            model.train(kind != "at rest")
+            with torch.no_grad():
+                for label in range(3):
+                    if kind == "true positives":
+                        int(((model(held_out).argmax(1) == label) & (wanted == label)).sum())
+                    else:
+                        float((model(held_out[wanted == label]).argmax(1) == label).float().mean())
+            model.train()
+    found = [one for one in watch.diagnoses if one.problem == "wrong-mode"]
+    assert [one.layer for one in found] == (["1"] if named else [])
+    assert not watch.history.series("val_accuracy")
+
+
+@pytest.mark.parametrize(("decay", "named"), [(0.99999, True), (0.9, False)])
+def test_an_average_of_weights_that_never_leaves_its_start_is_not_what_was_trained(
+    decay: float, named: bool
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    nn.init.zeros_(model[2].weight)
+    nn.init.constant_(model[2].bias[3:], 1.0)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    x, held_out = torch.randn(1024, 8), torch.randn(512, 8)
+    y, wanted = (each[:, :4].argmax(1) for each in (x, held_out))
+    with akeso.watch() as watch:
+        for step in range(240):
+            rows = torch.randint(0, 1024, (64,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+            for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
+                mean.lerp_(weight.detach(), 1 - decay)
+            if step % 40 == 39:
+                with torch.no_grad():
+                    float((average(held_out).argmax(1) == wanted).float().mean())
+    assert all(event.data["copy"] for event in watch.history.events_of("evaluation"))
+    found = [one for one in watch.diagnoses if one.severity != "info"]
+    assert [one.problem for one in found] == (["parameters-not-trained"] if named else [])
+    assert all("another model than the one that is trained" in one.sentence for one in found)

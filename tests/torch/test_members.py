@@ -41,6 +41,26 @@ def test_a_model_that_first_runs_inside_the_step_is_known_by_its_layers_and_firs
     assert _close(layers[0].parameters[0].init_std, spread)
 
 
+def test_layers_that_were_listed_before_they_ran_are_known_to_be_used_while_the_run_goes_on() -> None:
+    """As with a trainer that tries its validation out first, and calls the model inside of the step."""
+    model = _net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 4)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    with watch_everything() as watch:
+        with torch.no_grad():
+            model(torch.randn(8, 4))
+        for _ in range(20):
+            optimizer.step(closure)
+        assert all(layer.visible for layer in watch.history.layers)
+        assert [layer.order for layer in watch.history.layers] == [0, 1, 2]
+
+
 def test_weights_of_a_model_that_comes_later_are_read_in_its_first_steps() -> None:
     with watch_everything() as watch:
         for _ in range(2):

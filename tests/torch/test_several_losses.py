@@ -70,3 +70,36 @@ def test_validation_in_the_units_of_the_data_is_compared_with_training_on_standa
     truth = F.mse_loss(model(x[512:]).detach(), y[512:]) / y[512:].var(correction=0)
     assert float(left[-1]) == pytest.approx(float(truth), rel=0.4)
     assert not [diagnosis for diagnosis in watch.diagnoses if diagnosis.severity != "info"]
+
+
+def _two_heads(unit: float, *, classes_last: bool = False, weight: float = 1.0) -> list[tuple[str, str]]:
+    """A class and a value are learnt side by side, the value in some unit: problems and what is said of them."""
+    torch.manual_seed(0)
+    x = torch.rand(512, 6)
+    labels, amount = (x[:, 0] > 0.5).long() + (x[:, 1] > 0.5).long(), unit * (2.0 + x.sum(1))
+    trunk = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU())
+    kind, value = nn.Linear(16, 3), nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    model = nn.ModuleList([trunk, kind, value])
+    optimizer = torch.optim.Adam(model.parameters(), 0.03)
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(300):
+            rows = torch.arange(64 * step, 64 * (step + 1)) % len(x)
+            hidden = trunk(x[rows])
+            first = F.cross_entropy(kind(hidden), labels[rows]) if not classes_last else 0.0
+            second = weight * F.mse_loss(value(hidden).squeeze(1), amount[rows])
+            third = F.cross_entropy(kind(hidden), labels[rows]) if classes_last else 0.0
+            optimizer.zero_grad()
+            (first + second + third).backward()
+            optimizer.step()
+    return [(found.problem, found.sentence) for found in watch.diagnoses if found.severity != "info"]
+
+
+def test_a_value_in_a_large_unit_leaves_no_room_for_the_class_beside_it() -> None:
+    found = dict(_two_heads(1e3))
+    assert "the cross-entropy stays at chance" in found["abnormal-data"]
+    assert "the cross-entropy stays at chance" in dict(_two_heads(1e3, classes_last=True))["slow-convergence"]
+
+
+def test_losses_that_are_both_learnt_are_left_alone_whatever_their_size() -> None:
+    assert not _two_heads(1.0, weight=0.1)
+    assert "the cross-entropy" not in str(_two_heads(1e3, weight=1e-6))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves, network, outliers
+from akeso.detectors import curves, network, outliers, terms
 from akeso.detectors._base import Detector
 from akeso.detectors.labels import sorted_by_class
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
@@ -103,6 +103,11 @@ class AbnormalData(Detector):
             history, stand, self.remaining
         )
         stopped = network.stopped(history)
+        # Large targets make a large loss, which leaves no room for another one beside it.
+        crowd = (
+            terms.drowned(history, stand) if any("target_mean" in found for _, found, _ in findings) else None
+        )
+        drowned = drowned or crowd is not None
         harmed = stand.suffers(needed) or drowned or stopped
         harmed = harmed or self._harmed_in_validation(history, stand, needed)
         if not harmed or (not chain and stand.coming_down(self.wait)):
@@ -118,10 +123,11 @@ class AbnormalData(Detector):
             "",
             {
                 **{key: value for _, figures, _ in findings for key, value in figures.items()},
+                **(crowd.evidence() if crowd is not None else {}),
                 **stand.evidence(),
             },
             f"The data is {'out of scale' if off_scale else 'not as it should be'}: {words}; "
-            "the training suffers from it.",
+            + (f"{crowd.sentence()}." if crowd is not None else "the training suffers from it."),
         )
 
     def _sorted(self, history: History, stand: Standing) -> Symptom:

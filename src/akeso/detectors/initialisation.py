@@ -18,6 +18,10 @@ from akeso.history import History
 
 #: The gates of recurrent layers, whose biases lie behind each other in one tensor.
 _GATES: Final = {"LSTM": 4, "GRU": 3}
+_SMALL_TABLES: Final = (
+    "Draw embeddings that are multiplied with each other small, as by `nn.init.normal_(embedding.weight, std=0.05)`: "
+    "torch draws them with a deviation of 1."
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class PoorInitialisation(Detector):
         everything = [weight for weight in network.weights(history) if math.prod(weight.shape) > 1]
         matrices = [weight for weight in everything if min(weight.shape[:2]) > 1] or everything
         if not matrices:
+            yield from self._tables(history, stand)
             return
         gains = np.asarray([weight.init_std * math.sqrt(weight.fan_in) for weight in matrices])
         alike = np.asarray([self._alike(weight) for weight in matrices])
@@ -124,6 +129,37 @@ class PoorInitialisation(Detector):
                 **stand.evidence(),
             },
             sentence,
+        )
+
+    def _tables(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Models of embeddings alone, whose products start so large that the run goes by in making them smaller.
+
+        What has no other weights has its first answers from nowhere else.
+        """
+        drawn = [table for table in network.tables(history) if table.init_std > 0]
+        loud = stand.first >= self.loud * stand.baseline and stand.plateau >= 0.5
+        if not drawn or not loud or not stand.suffers(self.remaining):
+            return
+        said = history.series("output_std").finite().values[:1]
+        wanted = curves.median(history.series("target_std").finite().values)
+        times = float(said[0]) / wanted if len(said) and wanted > 0 else math.nan
+        if not times >= self.large_if_loud:
+            return
+        worst = max(drawn, key=lambda table: table.init_std)
+        yield Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            worst.layer,
+            {
+                "init_std": curves.rounded(worst.init_std),
+                "first_output_over_target_std": curves.rounded(times),
+                **stand.evidence(),
+            },
+            f"The embeddings start too large: the first predictions are spread {times:.2g} times as far as the "
+            f"targets, and {stand.plateau:.0%} of the run went by above what a constant prediction loses.",
+            (_SMALL_TABLES,),
         )
 
     def _effective(self, history: History, stand: Standing) -> bool:

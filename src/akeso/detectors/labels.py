@@ -11,10 +11,14 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import Standing, standing, top_share, validation_loss
+from akeso.detectors.standing import Standing, chance_level, standing, top_share, validation_loss
 from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
 from akeso.history import History
+
+#: Held-out samples that are taken for granted where their number is not known, and the share of chance below which an
+#: accuracy is not of single answers.
+_HELD_OUT, _FAR_BELOW = 100, 0.3
 
 
 def sorted_by_class(history: History) -> bool:
@@ -58,12 +62,19 @@ class ClassImbalance(Detector):
     remaining: float = 0.96
     shortfall: float = 0.3
     on_its_way: float = 0.2
+    turned: float = 1.25
+    hardly: float = 0.5
+    rare_seen: float = 8.0
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         if stand.steps < self.min_steps or stand.adversarial or stand.broken:
             return
         if sorted_by_class(history):
+            return
+        turned = self._turned(history, stand)
+        if turned is not None:
+            yield turned
             return
         top = top_share(history)
         said = history.series("prediction_top_share").finite()
@@ -88,6 +99,39 @@ class ClassImbalance(Detector):
             {"target_top_share": round(top, 4), "prediction_top_share": round(recent, 4), **stand.evidence()},
             f"{top:.0%} of the samples belong to one class, and the model answers with it in "
             f"{recent:.0%} of all cases.",
+        )
+
+    def _turned(self, history: History, stand: Standing) -> Symptom | None:
+        """Weights in the loss that grow with the frequency of a class, where the others are hardly ever answered."""
+        tilt = curves.median(curves.tail(history.series("weight_tilt").finite().values, 0.5, 3))
+        said = history.series("prediction_top_share").finite()
+        if not tilt >= self.turned or not network.up_to_date(history, "prediction_top_share"):
+            return None
+        recent = curves.tail(said.values, 0.5, 5)
+        rare, answered = 1.0 - top_share(history), 1.0 - curves.mean(recent)
+        seen = rare * len(recent) * curves.median(history.series("batch_size").values)
+        right = curves.mean(curves.tail(history.series("accuracy").finite().values, 0.5, 5))
+        most = right >= 0.8 * (1.0 - rare)  # what is answered so often is what is most frequent
+        if not seen >= self.rare_seen or not answered < self.hardly * rare or not most:
+            return None
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            "",
+            {
+                "weight_of_targets_over_classes": curves.rounded(tilt),
+                "target_top_share": round(1.0 - rare, 4),
+                "prediction_top_share": round(1.0 - answered, 4),
+                **stand.evidence(),
+            },
+            f"The weights in the loss are the wrong way round: what is frequent weighs more than what is rare. All but "
+            f"the most frequent answer make up {rare:.1%} of the targets and only {answered:.1%} of the predictions.",
+            (
+                "Let the weight of a class fall with its frequency: `pos_weight` is negatives / positives, `weight` "
+                "one over the count of each class.",
+            ),
         )
 
 
@@ -135,6 +179,13 @@ class UnlearnableLabels(Detector):
                     else "."
                 )
             )
+        elif (said := self._printed(history, stand)) is not None:
+            evidence, step = {"best_printed_accuracy": said[0]}, said[1]
+            sentence = (
+                "The labels carry no signal the model can find: the accuracy that is printed was never better than "
+                f"chance, and {stand.remaining_loss:.0%} of a constant prediction's loss is left in training. Do "
+                "targets belong to the samples beside them?"
+            )
         else:
             if not stand.remaining >= self.remaining or stand.recent.falls or stand.beats_constant:
                 return
@@ -153,6 +204,30 @@ class UnlearnableLabels(Detector):
             sentence,
         )
 
+    def _printed(self, history: History, stand: Standing) -> tuple[float, int] | None:
+        """The best accuracy that the script prints, and since when, where all of them are at chance.
+
+        A figure far below chance is of something else, as of whole sequences that are right; a training loss that came
+        down well shows that something is learnt, whatever the figure is of.
+        """
+        classes, chance = history.facts.get("classes"), chance_level(history)
+        even = isinstance(classes, int) and classes > 1 and chance * classes <= 1.5
+        if history.facts.get("task") not in ("binary", "multiclass") or not even:
+            return None
+        if not stand.remaining_loss >= self.memorised:
+            return None
+        start, _ = network.extent(history)
+        printed = dict(history.facts.get("printed_metrics") or {})
+        curves_of = [printed.get(name) or [] for name in ("accuracy", "val_accuracy", "test_accuracy")]
+        points = [(int(step), float(value)) for curve in curves_of for step, value in curve if step >= start]
+        if len(points) <= self.min_evaluations:
+            return None
+        values = np.asarray([value for _, value in points])
+        luck = 3.0 * math.sqrt(chance * (1.0 - chance) / _HELD_OUT)
+        if not float(values.max()) <= chance + luck or not float(np.median(values)) >= _FAR_BELOW * chance:
+            return None
+        return float(f"{values.max():.3g}"), min(step for step, _ in points)
+
     def _validation(self, history: History, stand: Standing) -> tuple[bool, float, int]:
         """Whether validation can tell, and if it was never good: its best loss over a constant's, and since when."""
         validation = validation_loss(history)
@@ -160,7 +235,7 @@ class UnlearnableLabels(Detector):
         gain, luck = 0.0, 0.0
         if correct and math.isfinite(stand.chance) and stand.chance < 0.999:
             size = history.facts.get("val_size")
-            count = size if isinstance(size, int) and size > 0 else 100
+            count = size if isinstance(size, int) and size > 0 else _HELD_OUT
             luck = 3.0 * math.sqrt(stand.chance * (1.0 - stand.chance) / count)
             gain = curves.median(curves.tail(correct.values, 0.35, 2)) - stand.chance - luck
         if len(validation) < self.min_evaluations or not math.isfinite(stand.baseline):

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from akeso.detectors import curves, network, settling
+from akeso.detectors import curves, network, settling, terms
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import ADDED, Standing, standing, top_share, validation_loss
 from akeso.detectors.steps import divisor, travel
@@ -62,6 +62,9 @@ class SlowConvergence(Detector):
             return
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        if (crowd := terms.drowned(history, stand)) is not None:
+            yield self._crowded_out(history, stand, crowd)
+            return
         way = travel(history, stand)
         divided = divisor(history) >= self.divided and way < self.travel
         if divided and math.isfinite(stand.remaining) and stand.suffers(self.remaining_if_divided):
@@ -109,6 +112,21 @@ class SlowConvergence(Detector):
             + (", and it no longer falls." if stuck else ", and it falls too slowly.")
             + (" No activation function was seen between its layers." if network.unbent(history) else "")
             + (_OUTWEIGHED if stuck and outweighed else ""),
+        )
+
+    def _crowded_out(self, history: History, stand: Standing, crowd: terms.Drowned) -> Symptom:
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            "",
+            {**crowd.evidence(), **stand.evidence()},
+            f"One of several losses gets nowhere: {crowd.sentence()}.",
+            (
+                "Bring the losses to one scale: standardise the targets of the large one.",
+                "Weigh the losses, so that the gradients of all are of a like size.",
+            ),
         )
 
     def _divided(self, history: History, stand: Standing) -> Symptom:

@@ -49,6 +49,10 @@ class LearningRateTooLow(Detector):
     remaining_below_usual: float = 0.3
     usual_if_unmoved: float = 0.1
     unmoved: float = 0.01
+    constant: float = 0.95
+    looks: int = 5
+    kept: float = 0.1
+    own_size: float = 1.0
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -61,6 +65,10 @@ class LearningRateTooLow(Detector):
             return
         if far_below_usual(history, stand, self.usual, self.remaining_below_usual):
             yield self._below_usual(history, stand)
+            return
+        throttled = self._throttled(history, stand)
+        if throttled is not None and way >= self.travel:
+            yield throttled
             return
         # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
         gone = not last_rate(history) >= self.decayed * rate(history)
@@ -128,6 +136,49 @@ class LearningRateTooLow(Detector):
             and 0 < way < self.travel
             and bool(_clipped(history))
             and stand.remaining >= self.remaining_at_rest
+        )
+
+    def _throttled(self, history: History, stand: Standing) -> Symptom | None:
+        """Whether clipping takes nearly everything of nearly every step, and nothing was learnt beyond a constant.
+
+        A limit is a guard against the few that are too long. To plain SGD one far below what gradients usually are is
+        a rate as many times lower; an optimizer that divides by what is usual does not mind.
+        """
+        raw, applied = (history.series(name).finite() for name in ("grad_norm_raw", "grad_norm"))
+        optimizers = list(history.facts.get("optimizers") or ())
+        plain = bool(optimizers) and all(one.get("name") == "SGD" for one in optimizers)
+        if not plain or stand.over < 0.5 or not stand.remaining >= self.constant or stand.beats_constant:
+            return None
+        kept = curves.at_steps(applied, raw) / np.maximum(raw.values, 1e-30)
+        way = travel(history, stand, 0.5)
+        if (
+            len(kept) < self.looks
+            or not float(np.quantile(kept, 0.75)) <= self.kept
+            or not way < self.own_size
+        ):
+            return None
+        limit, usual = (
+            curves.median(history.series(n).finite().values) for n in ("clip_limit", "grad_norm_raw")
+        )
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            network.extent(history)[0],
+            "",
+            {
+                "clip_limit": curves.rounded(limit),
+                "usual_norm": curves.rounded(usual),
+                "whole_run_over_weight": curves.rounded(way),
+                **stand.evidence(),
+            },
+            f"Clipping to {limit:g} leaves {float(np.median(kept)):.1g} of the gradients in nearly every step, and the "
+            f"loss stays that of a constant prediction: all {stand.length} steps together can change most weights by "
+            f"{way:.0%} of their size at most.",
+            (
+                f"Raise the limit above the norm that gradients usually have, {usual:.2g} here: it is to cut the few "
+                "that are far longer.",
+            ),
         )
 
     def _unmoved(self, history: History, stand: Standing) -> bool:

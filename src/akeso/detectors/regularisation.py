@@ -17,6 +17,11 @@ from akeso.history import History
 
 #: Optimizers that add decay to the gradient; with others it goes its own way.
 _COUPLED = ("SGD", "Adam", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax", "ASGD")
+#: What helps against a prior that leaves nothing of the data.
+_LESS_PULL = (
+    "Weigh the KL term less, and reduce both terms alike: a sum over the values of a sample, then a mean over samples.",
+    "Let the weight of the KL term grow from 0 over the first epochs.",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class OverRegularised(Detector):
     balance: float = 0.4
     worth: float = 0.5
     remaining_in_balance: float = 0.25
+    of_the_prior: float = 0.05
+    not_reconstructed: float = 0.9
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -44,6 +51,8 @@ class OverRegularised(Detector):
         harmed = stand.suffers(self.remaining_at_least) and left >= self.remaining
         if stand.steps < self.min_steps or stand.diverged:
             return
+        if history.facts.get("task") == "autoencoder":
+            yield from self._collapsed(history, stand)
         if not harmed:
             yield from self._in_balance(history, stand)
             return
@@ -121,6 +130,49 @@ class OverRegularised(Detector):
             f"Weight decay {decay:g} holds the weights back: it cancels the gradients, and the loss stays at "
             f"{stand.remaining_loss:.0%} of a constant prediction's.",
         )
+
+    def _collapsed(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Whether latent values are drawn as the prior has them, whatever is put in, and nothing is reconstructed.
+
+        Their deviations, an exponential, are near 1 in any network before it has learnt anything. Where they came
+        nearer to that, something pulled them there.
+        """
+        window = network.recent(history, 0.3, 15)
+        left = self._not_reconstructed(history, stand)
+        kinds = history.facts.get("activations")
+        if stand.over < 0.5 or not left >= self.not_reconstructed or not isinstance(kinds, dict):
+            return
+        for site in network.sites(history, "act_std", "exp", "softplus"):
+            mean, spread = (network.typical(history, name, site, window) for name in ("act_mean", "act_std"))
+            first = history.series("act_std", site).finite().values[:1]
+            pulled = len(first) and spread <= 0.5 * float(first[0])
+            near = abs(mean - 1.0) <= self.of_the_prior and spread <= self.of_the_prior
+            if kinds.get(site) not in ("Exp", "Softplus") or not pulled or not near:
+                continue
+            yield Symptom(
+                self.name,
+                "error",
+                0.9,
+                network.extent(history)[0],
+                "",
+                {
+                    "deviation_of_latent_values": curves.rounded(mean),
+                    "its_spread": curves.rounded(spread),
+                    "reconstruction_over_constant": curves.rounded(left),
+                },
+                "The code of the autoencoder has collapsed: its values are drawn with a deviation of 1 whatever is put "
+                f"in, as the prior has them, and {left:.0%} of a constant prediction's loss is left. The pull to the "
+                "prior (the KL term) outweighs the reconstruction.",
+                _LESS_PULL,
+            )
+            return
+
+    def _not_reconstructed(self, history: History, stand: Standing) -> float:
+        """The share of a constant prediction's loss that the reconstruction leaves, as far as its scale is known."""
+        held_out = validation_loss(history).values[-2:]
+        if len(held_out):
+            return float(np.median(held_out)) / stand.baseline
+        return stand.remaining_loss if history.series("loss_over_call") else math.nan
 
     def _pull(self, history: History, decay: float, window: network.Window) -> float:
         """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""

@@ -118,8 +118,11 @@ def longest_update(history: History) -> tuple[float, int]:
     return best, where
 
 
-def travel(history: History, stand: Standing) -> float:
-    """How far the fastest matrices can get in the whole run, in units of their own size: by what the data teach."""
+def travel(history: History, stand: Standing, quantile: float = 0.9) -> float:
+    """How far the fastest matrices can get in the whole run, in units of their own size: by what the data teach.
+
+    A lower ``quantile`` than that asks for slower ones.
+    """
     start, _ = network.extent(history)
     decay = _decay(history)
     ways = []
@@ -134,7 +137,7 @@ def travel(history: History, stand: Standing) -> float:
                 # Decay is known to within a factor, as momentum may change: a trace is left of whatever moves.
                 taught = np.sqrt(np.maximum(taught**2 - pulled**2, (_TRACE * taught) ** 2))
             ways.append(float(np.sum(taught * np.maximum(spans, 0))))
-    return float(np.quantile(ways, 0.9)) if ways else math.nan
+    return float(np.quantile(ways, quantile)) if ways else math.nan
 
 
 def _decay(history: History) -> float:

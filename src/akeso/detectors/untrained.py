@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
+
+import numpy as np
 
 from akeso.detectors import network
 from akeso.detectors._base import Detector
 from akeso.detectors.drawn import as_drawn, fresh
-from akeso.detectors.standing import standing
+from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Event, History
 
@@ -25,6 +27,13 @@ class ParametersNotTrained(Detector):
     gradient: float = 1e-6
     looks: int = 4
     dead: float = 0.9
+    most: float = 0.5
+    still: float = 1e-6
+    evaluations: int = 4
+    almost: float = 0.9
+    learnt: float = 0.5
+    answers_learnt: float = 0.7
+    unmoved: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -50,11 +59,13 @@ class ParametersNotTrained(Detector):
         for reason, events in groups.items():
             names = [event.scope for event in events]
             used = [name for name in names if reason != "unused" and _used(history, name)]
+            in_vain = self._in_vain(history, stand, [event for event in events if event.scope in used])
             severity: Severity = "info"
             if used and suffers:
                 severity = "error"
             elif (
-                reason in ("unregistered", "made-anew")
+                in_vain
+                or reason in ("unregistered", "made-anew")
                 or (reason == "not-in-optimizer" and as_drawn(history, used))
                 or any(
                     fresh(history, name)
@@ -66,7 +77,7 @@ class ParametersNotTrained(Detector):
                 )
             ):
                 severity = "warning"
-            shown = used or names
+            shown = (used if severity == "error" else in_vain or used) or names
             yield Symptom(
                 self.name,
                 severity,
@@ -78,15 +89,77 @@ class ParametersNotTrained(Detector):
                 min(event.step for event in events),
                 shown[0].rpartition(".")[0] or shown[0],
                 {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
-                _sentence("unused" if not used else reason, shown),
+                _sentence("in-vain" if shown == in_vain else reason if used else "unused", shown),
                 ("Make the layer once, in `__init__`, and keep it as an attribute of the model.",)
                 if reason == "made-anew"
                 else (),
             )
+        yield from self._left_behind(history, stand)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)
             yield from found or self._frozen_as_drawn(history)
+
+    def _in_vain(self, history: History, stand: Standing, events: list[Event]) -> list[str]:
+        """Parameters whose optimizer steps and steps, and has none that ever gets a gradient or changes.
+
+        Beside others that learn, one without a gradient may be frozen in effect or wait for its turn. Nobody makes an
+        optimizer for nothing but that, and lets it step most of the run.
+        """
+        names = [event.scope for event in events if event.data.get("optimizer_in_vain")]
+        if stand.over < self.most or any(history.series("grad_l2", name).finite() for name in names):
+            return []
+        sizes = [history.series("weight_l2", name).finite().values for name in names]
+        still = all(
+            len(seen) >= self.looks and float(np.ptp(seen)) <= self.still * seen.max() for seen in sizes
+        )
+        return names if still else []
+
+    def _left_behind(self, history: History, stand: Standing) -> Iterator[Symptom]:
+        """Evaluations that never got better than guessing, nor moved at all, while the training learnt.
+
+        A model that learns samples by heart answers others differently every time. One that does not follow the
+        training, as an average of weights that looks back over more steps than the run has, answers the same.
+        """
+        correct = history.series("val_accuracy").finite()
+        size = history.facts.get("val_size")
+        if len(np.unique(correct.steps)) < self.evaluations or not isinstance(size, int) or not size > 0:
+            return
+        if not stand.share >= self.almost or not stand.learned(self.learnt):
+            return
+        if not stand.remaining_error < self.answers_learnt:
+            return
+        luck = math.sqrt(stand.chance * (1.0 - stand.chance) / size)
+        start, end = network.extent(history)
+        late = correct.steps[0] > start + 0.5 * (end - start)
+        if late or correct.values.max() > stand.chance + 3.0 * luck or np.ptp(correct.values) > luck:
+            return
+        evaluations = [event for event in history.events_of("evaluation") if event.scope != "training-data"]
+        copy = bool(evaluations) and all(event.data.get("copy") for event in evaluations)
+        lost = validation_loss(history).values
+        if len(lost) and not (copy and np.ptp(lost) <= self.unmoved * stand.baseline):
+            return  # what a loss says of labels and of memory is told elsewhere
+        yield Symptom(
+            self.name,
+            "error" if copy else "warning",
+            0.85 if copy else 0.7,
+            int(correct.steps[0]),
+            "",
+            {
+                "reason": "left-behind",
+                "val_accuracy_best": round(float(correct.values.max()), 4),
+                "evaluations": len(correct),
+                **stand.evidence(),
+            },
+            (
+                "What is evaluated is another model than the one that is trained, and hardly follows it: "
+                if copy
+                else "What is evaluated does not follow the training: "
+            )
+            + f"its accuracy stayed at {correct.values.max():.1%}, no better than guessing, in {len(correct)} "
+            f"evaluations, while the training loss came down to {stand.last:.3g}.",
+            _FOLLOW if copy else _SAME_FOR_BOTH,
+        )
 
     def _cut_off(self, history: History) -> Iterator[Symptom]:
         """Weights as they were drawn whose gradient is exactly 0 in every look, while later layers learn.
@@ -249,11 +322,27 @@ def _last_of_alike(history: History, name: str, silent: list[str]) -> bool:
     return False
 
 
+#: What helps where a copy is evaluated that does not follow, and where nothing is known of what is evaluated.
+_FOLLOW: Final = (
+    "Lower the decay of an average of weights: it looks back over 1 / (1 - decay) steps, which must be few in the run.",
+    "Bring a copy up to date after every step, from the very model that the optimizer trains.",
+    "Evaluate the model that is trained as well.",
+)
+_SAME_FOR_BOTH: Final = (
+    "See whether the evaluated model is the one that is trained, or a copy from the beginning.",
+    "Prepare inputs and number the classes for evaluation exactly as for training.",
+)
+
 #: By reason, of one parameter and of several.
 _REASONS = {
     "no-grad": (
         "should learn but never gets a gradient: it is cut off from the loss.",
         "should learn but never get a gradient: they are cut off from the loss.",
+    ),
+    "in-vain": (
+        "never gets a gradient in the whole run: it is cut off from the loss, and its optimizer trains nothing else.",
+        "never get a gradient in the whole run: they are cut off from the loss, and their optimizer trains nothing "
+        "else.",
     ),
     "not-in-optimizer": (
         "gets gradients but is in no optimizer, so it never changes.",

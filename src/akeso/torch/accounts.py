@@ -81,6 +81,8 @@ class TargetAccount:
             others = smoothing / len(self.counts)
             own = 1.0 - smoothing + others
             return -(own * math.log(own) + (len(self.counts) - 1) * others * math.log(others))
+        if loss == "kl_div":
+            return 0.0  # what the targets leave is taken off already
         return self._doubt / self._doubted if self._doubted else 0.0
 
     def spread(self) -> float:
@@ -109,6 +111,10 @@ class TargetAccount:
         means = [s / self._rows for s in self._sum]
         if loss == "cross_entropy":
             return _soft_entropy(means, smoothing, weights)
+        if loss == "kl_div":
+            whole = _soft_entropy(means, 0.0, ()) if self._doubted else None
+            # Told as a mean over all values, as the function is by default.
+            return None if whole is None else max(0.0, whole - self._doubt / self._doubted) / len(means)
         if loss in PROBABILITY_LOSSES:
             if any(mean < 0 or mean > 1 for mean in means):
                 return None

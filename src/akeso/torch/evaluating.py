@@ -122,7 +122,7 @@ class Evaluations:
             return False
         if sum(group.batches for group in phase.groups) < _ANSWERS >> self._barren:
             return False
-        return not any(group.scored_at_all for group in phase.groups)
+        return not any(group.scored_at_all or group.tallied for group in phase.groups)
 
     def _too_often(self, step: int, own: bool) -> bool:
         """Whether passes without gradients belong to training, as with targets and rollouts, and cost too much.
@@ -188,10 +188,10 @@ class Evaluations:
             step, "evaluation", "training-data" if familiar else "",
             samples=found.samples, batches=found.batches, loss=loss, accuracy=accuracy,
             seen=found.known / found.looked_at if found.looked_at else 0.0,
-            training_mode=found.training_mode, grad=found.gradients,
+            training_mode=found.training_mode, grad=found.gradients, copy=0 < found.batches == found.copies,
         )  # fmt: skip
         prefix = "train_eval_" if familiar else "val_"
-        if not familiar:
+        if not familiar and (loss is not None or accuracy is not None):
             self._record.fact("val_size", found.samples)
         values = {}
         if loss is not None:

@@ -30,6 +30,10 @@ _KEEPS: Final = frozenset(
 _DECIDES: Final = frozenset(
     {"argmax", "round", "gt", "ge", "__gt__", "__ge__", "sign", "lt", "le", "__lt__", "__le__"}
 )
+#: What joins comparisons of answers and of targets with one class.
+_JOINS: Final = frozenset({"__and__", "logical_and", "bitwise_and"})
+#: What makes a count or a share out of comparisons.
+_COUNTS: Final = frozenset({"sum", "mean", "count_nonzero"})
 _COMPARES: Final = frozenset({"eq", "__eq__", "ne", "__ne__"})
 #: What makes a distance out of a difference.
 _SIZES: Final = frozenset(
@@ -61,6 +65,7 @@ class Group:
     training_mode: bool = False
     gradients: bool = False
     copy: bool = False  # of a model that nobody trains, an average of another one say
+    tallied: bool = False  # whether it was counted how often one class is answered, as for a recall
     own: list[Loss] = field(default_factory=list)  # that the model gave
     targets: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)  # rows, sums, squares
 
@@ -86,6 +91,8 @@ class Outcome:
     samples: int = 0
     training_mode: bool = False
     gradients: bool = False
+    copies: int = 0  # batches that were given to a model that nobody trains
+    tallied: bool = False
     kind: tuple[str, str] = ("", "")
     _loss: float = 0.0
     _rows: int = 0
@@ -125,6 +132,8 @@ class Outcome:
         self.samples += group.samples
         self.training_mode |= group.training_mode
         self.gradients |= group.gradients
+        self.copies += group.batches if group.copy else 0
+        self.tallied |= group.tallied
         for at, loss in enumerate(group.losses):
             self._loss += delivery["loss", number, at] * loss.rows
             self._rows += loss.rows
@@ -139,6 +148,17 @@ class Outcome:
         for at, (_, total) in enumerate(group.counted or group.scored):
             self._right += delivery["right", number, at]
             self._total += total if isinstance(total, int) else delivery["total", number, at]
+
+
+def _with_one_class(first: Any, second: Any) -> bool:
+    """Whether several answers are compared with a single class rather than with a target each."""
+    values = [value for value in (first, second) if isinstance(value, torch.Tensor) and value.dim()]
+    single = [
+        value
+        for value in (first, second)
+        if isinstance(value, (int, float)) or (isinstance(value, torch.Tensor) and not value.dim())
+    ]
+    return len(values) == len(single) == 1
 
 
 class Phase:
@@ -222,6 +242,9 @@ class Phase:
             return
         if name in _COMPARES and len(args) > 1:
             kinds = self._kind(args[0]), self._kind(args[1])
+            if "class" in kinds and _with_one_class(*args[:2]):
+                self._mark(result, "one class")
+                return
             both = isinstance(args[0], torch.Tensor) and isinstance(args[1], torch.Tensor)
             if self._compared or not both or "class" not in kinds or all(kinds):
                 return  # answers that are compared with each other are not scored
@@ -237,9 +260,14 @@ class Phase:
             args = (args[1], args[0], *args[2:])  # a target minus an output is as good
             first = args[0]
         kind = self._kind(first)
+        if name in _JOINS and len(args) > 1 and "one class" in (kind, self._kind(args[1])):
+            self._mark(result, "one class")
+            return
         if not kind:
             return
-        if kind == "difference":
+        if kind == "one class" and name in _COUNTS and self._current is not None:
+            self._current.tallied = True
+        elif kind == "difference":
             self.by_distance |= name in _SIZES
         elif name in DIFFERENCES and len(args) > 1 and isinstance(args[1], torch.Tensor):
             if kind == "score" and args[0].shape == args[1].shape and not self._is_output(args[1]):
@@ -303,7 +331,7 @@ class Phase:
                 items.append((("right", number, at), right))
                 if isinstance(total, torch.Tensor):
                     items.append((("total", number, at), total))
-        if not items:
+        if not items and not any(group.tallied for group in self.groups):
             return
         items += [
             (("marks", number), group.marks)
@@ -320,7 +348,7 @@ class Phase:
                 outcome = outcomes.setdefault((group.loader, same), Outcome(same))
                 outcome.add(number, group, delivery, (known, len(marks)))
             for outcome in outcomes.values():
-                if outcome.loss is not None or outcome.accuracy is not None:
+                if outcome.loss is not None or outcome.accuracy is not None or outcome.tallied:
                     deliver(outcome)
 
         mailbox.post(items, receive)

@@ -15,6 +15,11 @@ Items = list[tuple[Tag, torch.Tensor]]
 _ROWS, _COLUMNS = 32, 256
 #: Values of a batch that are sorted column by column, the samples among them, and how few of those say nothing.
 _SORTED, _SAMPLES, _FEW = 2048, 64, 16
+#: Pictures of a batch whose layout is looked at, the side of the part that is taken from their middle, and what is left
+#: out on each side, where augmentation pads.
+_PICTURES, _SIDE, _RIM = 16, 64, 8
+#: Numbers of channels that are colours.
+_COLOURS = (3, 4)
 #: Share of the samples that may lie at least half as far off as the farthest of a feature if that is an outlier.
 _RARE = 0.1
 
@@ -89,7 +94,59 @@ def input_items(tensor: torch.Tensor) -> Items:
             items += columns_of("input", clean)
     flat = clean.reshape(-1)
     items.append(("input_part", flat[:: math.ceil(flat.numel() / 1024)]))
-    return items
+    return items + _layout(tensor.detach())
+
+
+def _layout(pictures: torch.Tensor) -> Items:
+    """Whether values of coloured pictures are more alike some places on than right beside each other.
+
+    Colours that were left side by side, and only called channels, come back every so many places: that many as there
+    are colours. Along the rows the neighbour of the same colour is as far away; across them it is as many rows down,
+    since that many of the shape that is pretended make one that is real. A channel is then another part of the picture.
+    """
+    if pictures.dim() != 4 or pictures.shape[1] not in _COLOURS or len(pictures) < 2:
+        return []
+    colours = pictures.shape[1]
+    for dim in (2, 3):
+        size = pictures.shape[dim]
+        kept = min(size - 2 * (size // _RIM), _SIDE)
+        if kept < 4 * colours:
+            return []
+        pictures = pictures.narrow(dim, (size - kept) // 2, kept)
+    part = pictures[:_PICTURES].float()
+    apart = torch.stack([_apart(part, dim, lag) for dim in (2, 3) for lag in _lags(colours)])
+    steps = part[..., colours:] - part[..., :-colours]
+    steps = steps - steps.mean((0, 2, 3), keepdim=True)
+    steps = steps / steps.square().mean((0, 2, 3), keepdim=True).sqrt()
+    alike = torch.stack([(steps[:, 0] * steps[:, other]).mean() for other in range(1, colours)])
+    return [("input_apart", apart), ("input_alike", alike.abs())]
+
+
+def _lags(colours: int) -> tuple[int, ...]:
+    return colours - 1, colours, colours + 1, 2 * colours
+
+
+def _apart(part: torch.Tensor, dim: int, lag: int) -> torch.Tensor:
+    """The mean squared difference of values so many places apart."""
+    count = part.shape[dim] - lag
+    return (part.narrow(dim, lag, count) - part.narrow(dim, 0, count)).square().mean()
+
+
+def _layout_readings(delivery: dict[Any, Any]) -> dict[str, float]:
+    """What :func:`_layout` has sent as readings: above 1, the colours of a picture lie side by side.
+
+    What comes back as exactly as before, as stripes do, has its period from what it shows: pictures are less alike the
+    farther apart their places are.
+    """
+    apart = delivery.get("input_apart")
+    if apart is None or not all(map(math.isfinite, apart)) or not min(apart) > 0:
+        return {}
+    ratios = []
+    for below, same, above, farther in (apart[:4], apart[4:]):
+        ratios += [below / same, above / same, farther / same]
+    # A channel without any differences, as one for transparency, is like none.
+    alike = [value for value in delivery["input_alike"] if math.isfinite(value)]
+    return {"input_interleaved": min(ratios), "input_channels_alike": max(alike, default=0.0)}
 
 
 def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
@@ -97,6 +154,7 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     if "input_var" not in delivery:
         return {}
     out = {name: delivery[name] for name in ("input_nonfinite", "input_min", "input_max", "input_mean")}
+    out |= _layout_readings(delivery)
     out["input_std"] = math.sqrt(max(delivery["input_var"], 0.0))
     if "input_whole" in delivery:
         out["input_whole"] = delivery["input_whole"]

@@ -38,6 +38,7 @@ class LooseEnds:
         self._stale: dict[int, int] = {}
         self._cleared: set[int] = set()
         self._with_gradient: set[int] = set()
+        self._held: dict[int, set[int]] = {}  # parameters that each optimizer holds
         self._looks: Counter[int] = Counter()  # sampled steps of the optimizer that holds a parameter
         self._samples = 0
         self._due = _SAMPLES
@@ -75,6 +76,7 @@ class LooseEnds:
         given = [p for group in optimizer.param_groups for p in group["params"]]
         self.optimized.update(map(id, given))  # it may have been given more since it was first seen
         self._looks.update(map(id, given))
+        self._held[index] = set(map(id, given))
         own = [p for p in given if p.grad is not None]
         if own:
             smallest = min(own, key=torch.Tensor.numel)
@@ -130,8 +132,13 @@ class LooseEnds:
             for parameter in parameters_of(root)
         }
 
+    def _in_vain(self) -> set[int]:
+        """Parameters whose optimizer holds none that ever had a gradient: whatever it does, it trains nothing."""
+        held = [ones for ones in self._held.values() if self._with_gradient.isdisjoint(ones)]
+        return {which for ones in held for which in ones}
+
     def _without(self, step: int, looks: int, *, over: bool = False) -> None:
-        beside, copies = self._beside(), self._copied()
+        beside, copies, in_vain = self._beside(), self._copied(), self._in_vain()
         for which, parameter in copies.items():
             self._copies.setdefault(which, parameter.detach().reshape(-1)[:_SEEN].clone())
         for name, parameter in self._names.parameters():
@@ -150,7 +157,8 @@ class LooseEnds:
                     continue  # whether it stands still shows at the end
             self._reported.add(name)
             reason = "not-in-optimizer" if received else "no-grad" if optimized else "unused"
-            self._record.event(step, "detached", name, reason=reason)
+            more = {"optimizer_in_vain": True} if id(parameter) in in_vain else {}
+            self._record.event(step, "detached", name, reason=reason, **more)
         for name, parameter in self._names.outside():
             received, optimized = id(parameter) in self._with_gradient, id(parameter) in self.optimized
             if received and not optimized and name not in self._reported:

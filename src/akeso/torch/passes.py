@@ -252,19 +252,13 @@ class Passes:
                     if tensor is not None and tensor.requires_grad:
                         self._fed(name or type(module).__name__, module, first_tensor(inputs))
                     self._sites.layer(name or type(module).__name__, module, output)
-            if self.reading and isinstance(module, nn.RNNBase | nn.MultiheadAttention) and self._first_time():
-                self._runs_along(name, module, first_tensor(inputs))
+            if self.reading and self.recurrence is None and self._first_time():
+                self.recurrence = Recurrence.of(name, module, first_tensor(inputs))
             if not self._stack:
                 self._finish(module, inputs, output)
         except Exception as error:
             self._fail("forward", error)
         self.seconds += perf_counter() - began
-
-    def _runs_along(
-        self, name: str, module: nn.RNNBase | nn.MultiheadAttention, given: torch.Tensor | None
-    ) -> None:
-        if self.recurrence is None and given is not None and given.dim() == 3:
-            self.recurrence = Recurrence(name, module.batch_first, (len(given), given.shape[1]))
 
     def _fed(self, name: str, module: nn.Module, given: torch.Tensor | None) -> None:
         """Look at what a layer is fed before anything trained: it need not be what the model was given."""

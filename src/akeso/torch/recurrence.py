@@ -1,21 +1,29 @@
-"""Whether a recurrent layer runs along the samples of a batch instead of along time."""
+"""Whether a recurrent layer, or an attention, runs along the samples of a batch instead of along time."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 #: Shares of tokens that are the next ones along an axis, from which on time runs there, and below which it does not.
 _NEXT, _NOT_NEXT = 0.9, 0.5
 
 
 class Recurrence(NamedTuple):
-    """A recurrent layer that has run: its name, and the first two lengths of what it was given."""
+    """A layer that runs along one of its axes and has run: its name, and the first two lengths of what it was given."""
 
     name: str
     batch_first: bool
     lengths: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, module: nn.Module, given: torch.Tensor | None) -> Recurrence | None:
+        """The layer that has just run; None where it is none that runs along an axis."""
+        if not isinstance(module, nn.RNNBase | nn.MultiheadAttention) or given is None or given.dim() != 3:
+            return None
+        return cls(name, module.batch_first, (len(given), given.shape[1]))
 
     @property
     def _time(self) -> int:

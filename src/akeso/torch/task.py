@@ -23,6 +23,8 @@ _ENTRIES = 1 << 21
 #: A share of fewer answers than these says nothing by itself.
 FEW = 8
 _CLASS_LOSSES = ("cross_entropy", "nll_loss", "multi_margin_loss")
+#: Those whose targets may be shares that the classes have in a sample.
+_SHARED_LOSSES = ("cross_entropy", "kl_div")
 _SIGNED_LOSSES = ("soft_margin_loss", "multilabel_soft_margin_loss")
 _VALUE_LOSSES = ("mse_loss", *ABSOLUTE_LOSSES)
 #: Columns of the targets whose spread is followed.
@@ -163,7 +165,7 @@ def _part_of(call: LossCall) -> LossCall:
     return replace(call, prediction=prediction[::stride], target=target[::stride])
 
 
-def _counts(classes: torch.Tensor, length: int) -> torch.Tensor:
+def counts_of(classes: torch.Tensor, length: int) -> torch.Tensor:
     """How often each class occurs. ``bincount`` would wait for the device; this does not."""
     flat = classes.reshape(-1)
     if flat.numel() > _COUNTED:
@@ -217,8 +219,9 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 ("target_rows", torch.tensor(len(columns))),
                 ("target_sum", columns.sum(0)), ("target_squares", (columns * columns).sum(0)),
             ]  # fmt: skip
-            if call.name in PROBABILITY_LOSSES or (call.name == "cross_entropy" and part.dim() == 2):
-                items.append(("target_doubt", _doubt(columns, one_of=call.name == "cross_entropy")))
+            one_of = call.name in _SHARED_LOSSES and part.dim() == 2
+            if call.name in PROBABILITY_LOSSES or one_of:
+                items.append(("target_doubt", _doubt(columns, one_of=one_of)))
             if call.name in _VALUE_LOSSES:
                 items += columns_of("target", part)
             if call.name in ABSOLUTE_LOSSES and part.numel() == columns.numel():
@@ -227,8 +230,11 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                     ("target_part", columns[:rows].reshape(-1)),
                     ("target_bend", torch.tensor(_bend(call))),
                 ]
+    tilt = _tilt(call)
+    if tilt is not None:
+        items.append(("weight_tilt", tilt))
     if histogram and not target.is_floating_point():
-        items.append(("target_counts", _counts(target, histogram)))
+        items.append(("target_counts", counts_of(target, histogram)))
     found = hits(call, target_kind)
     if found is not None:
         right, total, predicted = found
@@ -236,12 +242,27 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
         items.append(("total", total if isinstance(total, torch.Tensor) else torch.tensor(total)))
         length = 2 if predicted.dtype == torch.bool else histogram or int(call.prediction.shape[1])
         if 2 <= length <= _HISTOGRAM and predicted.numel():
-            counts = _counts(predicted.to(torch.int64), length)
+            counts = counts_of(predicted.to(torch.int64), length)
             if predicted.numel() < FEW:
                 items.append(("predicted_counts", counts))
             else:
                 items.append(("predicted_most", counts.max() / counts.sum()))
     return items
+
+
+def _tilt(call: LossCall) -> torch.Tensor | None:
+    """The mean weight of the targets over that of the classes: above 1 where what is frequent weighs more."""
+    if call.class_weight is None:
+        return None
+    weight, target = call.class_weight.float(), call.target
+    if call.name == "binary_cross_entropy_with_logits":
+        each: torch.Tensor = (1.0 + (weight - 1.0) * (target > 0.5)) / (0.5 * (1.0 + weight))
+        return each.mean()
+    if target.is_floating_point() or weight.dim() != 1:
+        return None
+    given = weight[target.clamp(0, len(weight) - 1)] * (target != call.ignore_index)
+    mean: torch.Tensor = weight.sum() / (weight > 0).sum()
+    return given.sum() / (given > 0).sum() / mean
 
 
 def terms_of(call: LossCall) -> int:

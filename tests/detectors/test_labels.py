@@ -1,0 +1,49 @@
+"""Labels from which nothing can be learnt, seen by what a script prints of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from akeso.detectors.testing import Sketch, falling
+from tests.detectors.sketches import first
+
+
+def _printing(*values: float, name: str = "accuracy", loss: float = 2.05, **facts: Any) -> str | None:
+    """What is found where these accuracies are printed in a run whose training loss comes down to ``loss``."""
+    printed = {name: [[(index + 1) * 25, value] for index, value in enumerate(values)]}
+    return first(
+        Sketch(
+            loss=falling(2.3, loss, 1.0),
+            accuracy=None,
+            update=lambda index: 1e-2,
+            run={"target_top_share": float("nan"), "prediction_top_share": float("nan")},
+            facts={"printed_metrics": printed, **facts},
+        )
+    )
+
+
+def test_an_accuracy_that_is_printed_and_stays_at_chance_shows_that_nothing_is_learnt() -> None:
+    at_chance = (0.14, 0.12, 0.13, 0.12, 0.13, 0.14)
+    assert _printing(*at_chance) == "unlearnable-labels"
+    assert _printing(*at_chance, name="test_accuracy") == "unlearnable-labels"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (0.14, 0.2, 0.3, 0.4, 0.45, 0.5),
+        (0.14, 0.12, 0.12, 0.12, 0.13, 0.6),  # it took its time
+        (0.0, 0.0, 0.0, 0.0, 0.01, 0.01),  # of whole sequences that are right, say
+        (0.14, 0.12),
+        (),
+    ],
+)
+def test_other_figures_say_nothing_of_the_labels(values: tuple[float, ...]) -> None:
+    assert _printing(*values) is None
+
+
+def test_a_loss_that_came_down_well_shows_that_the_figure_is_of_something_else() -> None:
+    assert _printing(0.12, 0.12, 0.12, 0.12, 0.12, loss=0.8) is None
+    assert _printing(0.12, 0.12, 0.12, 0.12, 0.12, name="train_accuracy") is None
