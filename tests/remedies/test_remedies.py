@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from akeso.diagnosis import Diagnosis
-from akeso.history import History, Layer, Parameter
+from akeso.history import Event, History, Layer, Parameter
 from akeso.remedies import TABLE, candidates, treatable
 from akeso.remedies.autotrainer import ORDERS, solution
 from akeso.remedies.chart import chart
@@ -236,6 +236,55 @@ def test_autotrainer_doubles_batches_and_clips_to_ten() -> None:
     assert [dose[0].values["to"] for dose in solution("S6", "slow-convergence", history)] == [0.001, 0.01]
 
 
+def test_gradients_that_are_clipped_with_their_loss_scale_lose_it_first() -> None:
+    def first(norm: float, scale: float) -> str:
+        history = _history(optimizer="SGD", lr=0.1)
+        for step in range(5):
+            history.add(step, "grad_norm_raw", "", 2.0)
+            history.add(step, "grad_norm", "", norm)
+            history.add(step, "clip_limit", "", 0.5)
+            history.add(step, "loss_scale", "", scale)
+        return _remedies(history, "learning-rate-too-low")[0][0]
+
+    assert first(0.5 / 65536, 65536.0) == "unscale-gradients"
+    assert first(0.5, 65536.0) != "unscale-gradients"  # unscaled before, as it should be
+    assert first(0.5, 1.0) != "unscale-gradients"
+
+
+def test_what_is_in_no_optimizer_is_added_and_what_is_frozen_stays_so() -> None:
+    history = _history()
+    frozen = Parameter("body.weight", (25, 25), trainable=False)
+    history.layers.append(Layer("body", "Linear", 9, (frozen,)))
+    left_out = replace(_found("parameters-not-trained"), evidence={"reason": "not-in-optimizer"})
+
+    def cures(found: Diagnosis) -> list[dict[str, Any]]:
+        return [candidate.prescription.to_list() for candidate in candidates(history, [found])]
+
+    assert cures(left_out) == [[{"remedy": "add-to-optimizer", "where": "all"}]]
+    assert cures(_found("parameters-not-trained"))[0][0] == {"remedy": "unfreeze", "where": "all"}
+    history.events.append(Event(100, "optimizer", "1"))
+    for step in range(100, 160):
+        for name in ("lr", "loss"):
+            history.add(step, name, "1", 0.1)
+    assert cures(left_out)[0][0]["stage"] == "last"
+
+
+def test_a_recurrent_layer_along_the_wrong_axis_is_turned() -> None:
+    found = replace(_found("wrong-axis"), layer="net.rnn")
+    cure = candidates(_history(), [found])[0].prescription
+    assert cure.to_list() == [{"remedy": "turn-recurrence", "where": "net.rnn"}]
+
+
+@pytest.mark.parametrize(
+    ("output", "told"), [("exp", True), ("softplus", True), ("none", False), ("tanh", False)]
+)
+def test_a_loss_of_counts_on_rates_is_told_so_before_it_is_exchanged(output: str, told: bool) -> None:
+    history = _history(task="regression", loss="poisson_nll_loss", loss_args={"log_input": True},
+                       output_activation=output, target_kind="values")  # fmt: skip
+    first = candidates(history, [_found("improper-loss")])[0].prescription[0]
+    assert (first.values.get("log_input") is False) is told
+
+
 def test_clipping_that_takes_nearly_everything_is_loosened_first() -> None:
     def first(norm: float, limit: float, optimizer: str = "SGD") -> str:
         history = _history(optimizer=optimizer, lr=0.1)
@@ -351,6 +400,9 @@ def test_the_output_gets_what_a_loss_is_made_for() -> None:
     # Probabilities need no more than their logarithm.
     (logarithm,) = _first_dose(loss="nll_loss", target_kind="indices", output_activation="softmax")
     assert logarithm == {"from": "Softmax", "to": "LogSoftmax", "where": "output"}
+    # Nothing but the function is in question where answers and targets are of different lengths.
+    (aligned,) = _first_dose(loss="ctc_loss")
+    assert aligned == {"from": "everything", "to": "LogSoftmax", "where": "output"}
     # The right function found wrong is one over the wrong axis.
     again = _first_dose(loss="nll_loss", target_kind="indices", output_activation="log_softmax")
     assert again == [{"from": "LogSoftmax", "to": "LogSoftmax", "in": "model", "where": "output"}]
@@ -450,3 +502,8 @@ def test_a_weight_decay_beyond_the_usual_is_lowered_before_anything_else_is_trie
     assert first("Adam", 0.5) == "set-weight-decay"
     assert first("Adam", 5e-4) != "set-weight-decay"
     assert first("AdamW", 0.1) != "set-weight-decay"  # taken off the weights, not added to the gradient
+
+
+def test_an_average_of_weights_that_does_not_follow_is_not_given_to_the_optimizer() -> None:
+    found = replace(_found("parameters-not-trained"), evidence={"reason": "left-behind"})
+    assert not candidates(_history(), [found])

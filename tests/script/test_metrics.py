@@ -39,6 +39,12 @@ FOUND = {
     "epoch=2 test RRSE 0.481": [("test_rrse", 0.481)],
     "{'eval_loss': '0.69', 'eval_accuracy': '0.516', 'epoch': '1'}": [("val_loss", 0.69), ("val_accuracy", 0.516)],
     "dev_ppl=31.5 held-out WER 0.25": [("val_perplexity", 31.5), ("test_wer", 0.25)],
+    "epoch 4: nll 0.5, token error rate 0.31": [("loss", 0.5), ("error", 0.31)],
+    "phone_error_rate=0.125": [("error", 0.125)],
+    "val err rate: 12.5 %": [("val_error", 0.125)],
+    "CER: 0.08 | WER 0.21": [("cer", 0.08), ("wer", 0.21)],
+    "recall@5 0.31 recall@10 0.44 | HR@10: 0.5": [("recall", 0.31), ("hits", 0.5)],
+    "ndcg@10 = 0.2 mAP@0.5:0.95 0.33": [("ndcg", 0.2), ("map", 0.33)],
 }  # fmt: skip
 
 UNKNOWN = {
@@ -56,6 +62,8 @@ UNKNOWN = {
 }
 
 NOTHING = [
+    "error 3, error: 0.5 in total, recall 0.4",
+    "took 2 hr 0.5, map 3.5, wer 0.5",
     "epoch 3/10",
     "epoch: 3, time: 12.5s, lr: 0.001",
     "learning_rate=0.01 batch_size=64 dropout=0.5",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import akeso
 from akeso.diagnosis import Diagnosis
-from akeso.history import History
+from akeso.history import Event, History
 from akeso.treatment import Attempt, Edit, Prescription
 from akeso.treatment.plans.judging import same_course, smallest_first
 from tests.treatment.programs import Resumable
@@ -57,6 +57,24 @@ def _copy(history: History) -> History:
     for step, value in zip(loss.steps.tolist(), loss.values.tolist(), strict=True):
         other.add(step, "loss", "", value)
     return other
+
+
+def test_what_is_wrong_in_the_last_of_several_stages_is_tried_up_to_there() -> None:
+    history = History(planned_steps=100)
+    history.facts["optimizers"] = [{"name": "SGD", "lr": 0.1}, {"name": "SGD", "lr": 0.1}]
+    history.events.append(Event(50, "optimizer", "1"))
+    for step in range(100):
+        for name in ("lr", "loss"):
+            history.add(step, name, str(int(step >= 50)), 0.1)
+
+    def first(shown: History) -> int:
+        program = Resumable(lambda cure, step: 0.9 if cure else 0.5)
+        program.source = replace(program.source, history=shown)
+        tried = akeso.treat(program, budget=4.0).attempts
+        return min(one.attempt.steps for one in tried if one.attempt.prescription)
+
+    assert first(history) >= 80
+    assert first(History(planned_steps=100)) < 50
 
 
 def test_a_cure_that_was_ahead_in_the_end_without_any_problem_left_has_repaired() -> None:

@@ -156,6 +156,30 @@ def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     assert cured(squared, absolute)
 
 
+def test_a_loss_that_cannot_be_is_no_figure_to_hold_a_cure_against() -> None:
+    """Given probabilities in the place of their logarithms it goes below zero: rightly computed it comes down to it."""
+
+    def trained(loss: str, end: float, name: str = "train_loss") -> Attempt:
+        history = History(planned_steps=100)
+        history.facts["loss"] = loss
+        for step in range(60):
+            history.add(step, "loss", "", 2.0 + (end - 2.0) * min(1.0, step / 30))
+        return replace(Scripted(0.5, None).source, metric_name=name, metric=end, higher_is_better=False, steps=60,
+                       curve=((50, end),), history=history, diagnoses=())  # fmt: skip
+
+    for name in ("train_loss", "val_loss"):
+        astray, right = trained("ctc_loss", -4.6, name), trained("ctc_loss", 0.03, name)
+        assert not comparable(astray, right)
+        assert learnt_more(right, astray)
+        assert cured(right, astray)
+        assert not out_of_reach(astray, right)
+        assert comparable(astray, trained("ctc_loss", -4.7, name))  # which is no cure
+    # Other losses may well be below zero, and what is told apart from the loss is what it is.
+    assert comparable(trained("gaussian_nll_loss", -1.0), trained("gaussian_nll_loss", 0.1))
+    assert not learnt_more(trained("gaussian_nll_loss", 0.1), trained("gaussian_nll_loss", -1.0))
+    assert comparable(trained("ctc_loss", -4.6, "error"), trained("ctc_loss", 0.03, "error"))
+
+
 class Breaking(Resumable):
     """A regression that ends in NaN unless its data are seen to, and is learnt well once its output is, too."""
 

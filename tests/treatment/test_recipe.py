@@ -200,6 +200,32 @@ def test_every_edit_is_made_and_changes_the_training(edit: Edit) -> None:
         assert not same
 
 
+@pytest.mark.parametrize("loss", [nn.PoissonNLLLoss(), nn.functional.poisson_nll_loss])
+def test_a_loss_of_counts_that_is_given_rates_is_told_so(loss: Any) -> None:
+    x = torch.randn(200, 4)
+    data = (x, torch.poisson(torch.exp(x[:, :1])))
+
+    class Rate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.line(x).exp()
+
+    told = Edit(
+        "substitute-loss", "", {"from": "poisson_nll_loss", "to": "poisson_nll_loss", "log_input": False}
+    )
+    parts = recipe(model=Rate, train=data, val=data, loss=loss, lr=0.05, epochs=4, metric="r2")
+    cured, plainly = RecipeProgram(parts).attempt(Prescription([told])), plain(parts)
+    assert not cured.refused
+    assert cured.metric is not None
+    assert plainly.metric is not None
+    assert cured.metric > plainly.metric + 0.2
+    other = RecipeProgram(recipe(epochs=1)).attempt(Prescription([told]))
+    assert "not made for counts" in other.refused[0][1]
+
+
 def test_what_a_recipe_does_already_is_refused() -> None:
     program = RecipeProgram(recipe())
     for name in ("add-zero-grad", "set-mode"):

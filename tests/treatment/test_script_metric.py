@@ -55,6 +55,27 @@ def test_who_prints_a_figure_of_their_own_and_no_accuracy_is_judged_by_it(
     assert figures(history, (), None)[0].name == judged_by
 
 
+@pytest.mark.parametrize(
+    ("printed", "judged_by", "higher"),
+    [
+        ("error", "error", False),
+        ("wer", "wer", False),
+        ("psnr", "psnr", True),
+        ("train_error", "train_loss", False),
+        ("mse", "train_loss", False),  # may well be the loss itself, whatever is put in its place
+    ],
+)
+def test_errors_that_are_counted_apart_from_the_loss_come_before_it(
+    printed: str, judged_by: str, higher: bool
+) -> None:
+    history = History(planned_steps=100)
+    for step in range(0, 60, 10):
+        history.add(step, "loss", "", 1.0 - step / 100)
+    history.facts["printed_metrics"] = {printed: [[30, 0.5], [60, 0.4]]}
+    found = figures(history, (), None)[0]
+    assert (found.name, found.higher_is_better) == (judged_by, higher)
+
+
 def _printing(values: list[float], losses: list[float]) -> tuple[History, tuple[tuple[int, float], ...]]:
     history = _read([0.4, 0.6])
     steps = range(10, 10 * len(values) + 1, 10)

@@ -14,7 +14,15 @@ from akeso.remedies.chart import chart
 from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
-from akeso.remedies.loop import GuardFunctions, KeepAttached, Mode, RollBack, TrainEverything, ZeroGrad
+from akeso.remedies.loop import (
+    GuardFunctions,
+    KeepAttached,
+    Mode,
+    RollBack,
+    TrainEverything,
+    TurnRecurrence,
+    ZeroGrad,
+)
 from akeso.remedies.normalisation import InsertNormalisation
 from akeso.remedies.objective import (
     BareOutput,
@@ -44,6 +52,7 @@ from akeso.remedies.rate import (
     RaiseFurther,
     RaiseLow,
     RaiseRate,
+    UnscaleGradients,
     WarmUp,
 )
 from akeso.remedies.shortcut import VERY_DEEP, AddResidual
@@ -51,6 +60,7 @@ from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
 TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "shape-broadcast": (Broadcast(),),
+    "wrong-axis": (TurnRecurrence(),),
     "missing-zero-grad": (ZeroGrad(),),
     "parameters-not-trained": (KeepAttached(), TrainEverything()),
     "wrong-mode": (Mode(),),
@@ -89,6 +99,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "saturated-activation": (SubstituteActivation(), Reinitialise(), InsertNormalisation(), ScaleInputs()),
     "vanishing-gradient": (
+        UnscaleGradients(),
         LoosenClipping(),
         BareOutput(),
         AddResidual(VERY_DEEP),
@@ -99,6 +110,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     ),
     "class-imbalance": (Imbalance(),),
     "learning-rate-too-low": (
+        UnscaleGradients(),
         LoosenClipping(),
         OrdinaryOptions(),
         PaceSchedule(),
@@ -134,6 +146,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "loss-spike": (RollBack(), ClipGradient(), LowerRate()),
     "slow-convergence": (
         LessRegularisation(beyond=True),
+        UnscaleGradients(),
         LoosenClipping(),
         OrdinaryOptions(),
         AddResidual(VERY_DEEP),

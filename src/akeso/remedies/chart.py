@@ -27,6 +27,8 @@ LARGE_EPS: Final = 1e-2
 #: where it is taken off the weights beside it.
 LARGE_DECAY: Final = {"adamw": 1.0, "nadamw": 1.0, "sgdw": 1.0}
 LARGE_DECAY_ELSEWHERE: Final = 1e-2
+#: A loss scale that leaves next to nothing of gradients which are clipped before it is taken off.
+_LARGE_SCALE: Final = 100
 SQUASHING: Final = frozenset(
     {"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax", "logsigmoid"}
 )
@@ -68,6 +70,7 @@ class Chart:
     steps: int
     planned: int
     clipped: float  # the norm or value the program clips to, 0 when it does not
+    clips_scaled: bool  # it clips gradients while they are multiplied by a large loss scale
     clip_takes: float  # by how much the usual gradient is shortened by that; 1 when it is not
     rate_falls: bool  # a schedule brings the rate down to next to nothing long before the end
     rate_rises: bool  # a schedule brings it far above where it starts
@@ -125,6 +128,7 @@ def chart(history: History) -> Chart:
         steps=history.steps,
         planned=history.planned_steps or max(history.steps, 1),
         clipped=_clip(history),
+        clips_scaled=_clips_scaled(history),
         clip_takes=_clip_takes(history),
         rate_falls=_rate_falls(history),
         rate_rises=_rate_rises(history),
@@ -189,6 +193,17 @@ def _odd_inputs(history: History) -> bool:
 def _clip(history: History) -> float:
     values = history.series("clip_limit").finite().values
     return float(values[-1]) if len(values) else 0.0
+
+
+def _clips_scaled(history: History) -> bool:
+    """Whether what steps are made of is the limit divided by the loss scale, as if that were part of the gradient."""
+    limit, scale, norm = (
+        history.series(name).finite().values for name in ("clip_limit", "loss_scale", "grad_norm")
+    )
+    if not (len(limit) and len(scale) and len(norm)):
+        return False
+    ratio = float(np.median(norm)) * float(np.median(scale)) / max(float(np.median(limit)), 1e-30)
+    return float(np.median(scale)) > _LARGE_SCALE and 0.5 < ratio < 2.0
 
 
 def _clip_takes(history: History) -> float:

@@ -17,13 +17,16 @@ from akeso.errors import BadInput
 #:                         may be "everything" that comes after the last layer
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
+#: turn-recurrence         where: a recurrent layer, which then takes time where it took samples and the reverse
 #: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"
 #: set-output-bias         ``to``: "prior"
 #: unfreeze                where: a parameter, or "all"
-#: add-to-optimizer        where: a parameter, or "all"
+#: add-to-optimizer        where: a parameter, or "all"; ``stage``: "last" where a training has several, and the
+#:                         parameters are missing in the last of them
 #: keep-attached           none: nothing is cut off from the graph while the model computes
 #: set-mode                ``to``: "train" while training, "eval" while evaluating ("by-phase")
 #: clip-gradient           ``kind``: "norm" or "value"; ``limit``
+#: unscale-gradients       none: what the program clips to holds for gradients without the loss scale
 #: loosen-clipping         ``to``: the least norm or value that the program's own clipping leaves
 #: guard-functions         none: roots, logarithms and powers are kept off the values where their slope is infinite
 #: shuffle-data            none
@@ -37,7 +40,8 @@ from akeso.errors import BadInput
 #: set-dropout             ``to``
 #: add-zero-grad           none
 #: set-batch-size          ``to``
-#: substitute-loss         ``from``, ``to`` (name of torch.nn.functional)
+#: substitute-loss         ``from``, ``to`` (name of torch.nn.functional); ``log_input``: the same loss of counts, told
+#:                         whether it is given logarithms of rates
 #: fix-broadcast           none
 #: mean-reduction          none
 #: weight-classes          ``kind``: "inverse-frequency"
@@ -54,6 +58,7 @@ REMEDIES: Mapping[str, str] = {
     "substitute-activation": "another activation function",
     "insert-normalisation": "normalisation before activations",
     "add-residual": "residual connections around equal-width layers",
+    "turn-recurrence": "a recurrent layer that runs along time instead of along the samples of a batch",
     "reinitialise": "new initial weights",
     "set-output-bias": "output bias at the class prior",
     "unfreeze": "frozen parameters made trainable",
@@ -61,6 +66,7 @@ REMEDIES: Mapping[str, str] = {
     "keep-attached": "nothing cut off from the graph inside the model",
     "set-mode": "training mode while training, evaluation mode while evaluating",
     "clip-gradient": "gradient clipping",
+    "unscale-gradients": "gradients clipped once the loss scale is taken off them",
     "loosen-clipping": "gradients clipped less tightly",
     "guard-functions": "roots and logarithms kept off values where their slope is infinite",
     "shuffle-data": "training data shuffled",

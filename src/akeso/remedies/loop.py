@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from akeso.detectors.stages import last_stage
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
+
+#: Why parameters are not trained that get gradients all the same.
+_LEFT_OUT = ("not-in-optimizer", "unregistered")
 
 
 class ZeroGrad(Remedy):
@@ -40,20 +44,40 @@ class KeepAttached(Remedy):
 
 
 class TrainEverything(Remedy):
-    """Frozen parameters made trainable, missing ones handed to the optimizer."""
+    """Missing parameters handed to the optimizer, frozen ones made trainable.
+
+    What gets gradients and is in no optimizer is all there is to add: what is frozen beside it is frozen on purpose.
+    """
 
     name = "add-to-optimizer"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.evidence.get("reason") == "left-behind" for found in diagnoses):
+            return  # a copy is brought up to date by the script
         frozen = any(not parameter.trainable for parameter in history.parameters)
         missing = any(parameter.trainable and not parameter.in_optimizer for parameter in history.parameters)
         add, free = Edit("add-to-optimizer", "all"), Edit("unfreeze", "all")
+        if any(found.evidence.get("reason") in _LEFT_OUT for found in diagnoses):
+            late = {"stage": "last"} if last_stage(history)[1] else {}
+            yield Prescription([Edit("add-to-optimizer", "all", late)])
+            return
         if frozen and missing:
             yield Prescription([free, add])
         if missing or not frozen:
             yield Prescription([add])
         if frozen:
             yield Prescription([free, add])
+
+
+class TurnRecurrence(Remedy):
+    """A recurrent layer told that samples come first, or that they do not, where it was seen to run along them."""
+
+    name = "turn-recurrence"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        for found in diagnoses:
+            if found.problem == "wrong-axis" and found.layer:
+                yield Prescription([Edit("turn-recurrence", found.layer)])
 
 
 class GuardFunctions(Remedy):

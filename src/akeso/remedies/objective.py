@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from akeso.detectors.task import ONE_SIDED
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
@@ -63,7 +64,12 @@ _YES_OR_NO = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 #: Share of the highest target below which the lowest is as good as zero.
 _ALMOST = 0.1
 #: The function that a loss is made for, where that is any.
-_MADE_FOR = {"binary_cross_entropy": "Sigmoid", "nll_loss": "LogSoftmax", "kl_div": "LogSoftmax"}
+_MADE_FOR = {
+    "binary_cross_entropy": "Sigmoid",
+    "nll_loss": "LogSoftmax",
+    "kl_div": "LogSoftmax",
+    "ctc_loss": "LogSoftmax",
+}
 
 
 class BareOutput(Remedy):
@@ -111,6 +117,8 @@ class LossAndOutput(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        if facts.loss == "ctc_loss":
+            return [_bare(facts)]  # no other loss takes answers and targets of different lengths
         doses = list(self._known(facts, history, diagnoses))
         if self.output:
             doses.insert(2, _bare(facts))
@@ -119,6 +127,7 @@ class LossAndOutput(Remedy):
     def _known(
         self, facts: Chart, history: History, diagnoses: Sequence[Diagnosis]
     ) -> Iterable[Prescription]:
+        yield from _of_rates(history, facts)
         yield from self._what_the_loss_wants(facts)
         fits = facts.loss == loss_for(facts)
         bare = facts.output in ("none", "unknown", "")
@@ -167,6 +176,17 @@ class LossAndOutput(Remedy):
         if wanted:
             known = _CLASSES.get(facts.output, facts.output)
             yield Prescription([Edit("substitute-activation", "output", {"from": known, "to": wanted})])
+
+
+def _of_rates(history: History, facts: Chart) -> Iterable[Prescription]:
+    """A loss of counts that is told whether it is given rates or their logarithms, where that was found wrong.
+
+    The program has use for the rates that its model gives: so it is the loss that is told, and the model stays.
+    """
+    logarithms = dict(history.facts.get("loss_args") or {}).get("log_input")
+    if facts.loss == "poisson_nll_loss" and logarithms is True and facts.output in ONE_SIDED:
+        values = {"from": facts.loss, "to": facts.loss, "log_input": False}
+        yield Prescription([Edit("substitute-loss", "", values)])
 
 
 class RobustLoss(Remedy):

@@ -169,6 +169,16 @@ class WarmUp(Remedy):
         yield Prescription([Edit("warm-up", "", {"steps": steps})])
 
 
+class UnscaleGradients(Remedy):
+    """Gradients clipped as they are, where they were clipped while they were multiplied by the loss scale."""
+
+    name = "unscale-gradients"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if chart(history).clips_scaled:
+            yield Prescription([Edit("unscale-gradients")])
+
+
 class LoosenClipping(Remedy):
     """Clipping at a norm of one, where it takes nearly all of every gradient and steps are as long as those are."""
 
@@ -176,6 +186,8 @@ class LoosenClipping(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         facts = chart(history)
+        if facts.clips_scaled:
+            return  # the limit is not to blame
         if facts.clip_takes > _TIGHT and facts.clipped < 1.0 and facts.optimizer not in _NORMALISING:
             yield Prescription([Edit("loosen-clipping", "", {"to": 1.0})])
 

@@ -24,7 +24,8 @@ _QUANTITIES: Final = {
     "auroc": "auc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
     "ppl": "perplexity", "bleu": "bleu", "dice": "dice", "iou": "iou", "miou": "iou",
     "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
-    "score": "score", "wer": "wer", "cer": "cer", "jaccard": "iou", "mape": "mape", "smape": "mape",
+    "score": "score", "wer": "wer", "cer": "cer", "ser": "ser", "hr": "hits",
+    "jaccard": "iou", "mape": "mape", "smape": "mape",
     "mcc": "mcc", "kappa": "kappa", "psnr": "psnr", "ssim": "ssim", "ndcg": "ndcg", "mrr": "mrr",
     "spearman": "correlation", "pearson": "correlation", "logloss": "loss", "pinball": "pinball", "crps": "crps",
     "brier": "brier", "mase": "mase", "rmsle": "rmsle", "nrmse": "nrmse", "wape": "wape",
@@ -32,7 +33,8 @@ _QUANTITIES: Final = {
     "bpc": "bpc", "bpd": "bpd",
     "deviance": "deviance", "rouge": "rouge", "chrf": "chrf", "hits": "hits", "gini": "gini", "map": "map",
 }  # fmt: skip
-#: Words that also mean something else: they count only after a split ("val error") or with "rate"/"score".
+#: Words that also mean something else: they count only after a split ("val error"), or where what stands around them
+#: says it, as in "error rate", "recall@5" and "WER".
 _AMBIGUOUS: Final = {
     "error",
     "precision",
@@ -41,11 +43,19 @@ _AMBIGUOUS: Final = {
     "r2",
     "wer",
     "cer",
+    "ser",
     "hits",
     "map",
     "deviance",
     "gini",
 }
+#: Of how many first answers a figure is, or from which share on something counts as found: "recall@5", "mAP@0.5:0.95".
+_AT_WHAT: Final = r"\s?@\s?(?:0?\.\d+(?:[:-]0?\.\d+)?|\d+)"
+_AT: Final = re.compile(_AT_WHAT)
+_RATE: Final = re.compile(r"[\s_-]*rate\b", re.IGNORECASE)
+#: Those that are short for a figure, and those that are no figures but of the first so many answers.
+_SHORT: Final = {"wer", "cer", "ser", "map"}
+_OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
 SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
 #: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
@@ -106,7 +116,8 @@ _NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
 # A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
 _DIRECT: Final = re.compile(
-    rf"""(?:[\s_-]*(?:score|top-?\d|@\d))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
+    rf"""(?:(?i:(?<=error)|(?<=err))[\s_-]*(?i:rate)\b)?
+    (?:{_AT_WHAT})?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
     (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
     re.VERBOSE,
 )
@@ -135,13 +146,16 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
         quantity = _QUANTITIES.get(text)
         if quantity is None or word[1] < read_until:
             continue
-        if quantity in _AMBIGUOUS and not split:
+        if not _is_meant(line, word, quantity, split):
             continue
         value = _value_after(line, word[2], quantity)
         if value is not None:
             between = (_SPLITS.get(part[0].lower(), "") for part in _words(line[word[2] : value[1]]))
             of = split or next(filter(None, between), "")  # "accuracy on the 10000 test images: 91.2 %"
-            found.append((f"{of}_{quantity}" if of else quantity, value[0]))
+            name = f"{of}_{quantity}" if of else quantity
+            # Of several such figures in a line, as recall@1 and recall@5, one is enough; mixed they say nothing.
+            if not (_AT.match(line, word[2]) and any(name == known for known, _ in found)):
+                found.append((name, value[0]))
             read_until = value[1]
     return found
 
@@ -164,6 +178,20 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
         if value is not None:
             found.append((f"{of}_{label}", value[0]))
     return found
+
+
+def _is_meant(line: str, word: tuple[str, int, int], quantity: str, split: str) -> bool:
+    """Whether a word that may also mean something else stands for a figure here."""
+    text, end = word[0], word[2]
+    if _AT.match(line, end):
+        return True
+    if text.lower() in _OF_THE_FIRST:
+        return False
+    if quantity not in _AMBIGUOUS or split:
+        return True
+    if quantity == "error":
+        return bool(_RATE.match(line, end))
+    return quantity in _SHORT and text != text.lower()
 
 
 def _words(line: str) -> list[tuple[str, int, int]]:

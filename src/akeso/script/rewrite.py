@@ -17,6 +17,7 @@ from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_losses as losses
 from akeso.script import rewrite_model as model
 from akeso.script import rewrite_norms as norms
+from akeso.script import rewrite_order as order
 from akeso.script import rewrite_shortcuts as shortcuts
 from akeso.script import rewrite_weights as weights
 from akeso.script.clues import Clues
@@ -44,6 +45,7 @@ Rule = Callable[[Draft, Edit, Clues, Prescription], str | None]
 RULES: Final[Mapping[str, Rule]] = {
     "substitute-activation": model.substitute_activation,
     "insert-normalisation": norms.insert_normalisation,
+    "turn-recurrence": model.turn_recurrence,
     "reinitialise": weights.reinitialise,
     "set-dropout": model.set_dropout,
     "add-residual": shortcuts.add_residual,
@@ -55,6 +57,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "substitute-optimizer": loop.substitute_optimizer,
     "set-weight-decay": loop.set_weight_decay,
     "clip-gradient": loop.clip_gradient,
+    "unscale-gradients": order.unscale_gradients,
     "loosen-clipping": loop.loosen_clipping,
     "keep-attached": loop.keep_attached,
     "guard-functions": guard_functions,
@@ -85,6 +88,7 @@ _EVERYWHERE: Final = frozenset(
         "set-dropout",
         "mean-reduction",
         "loosen-clipping",
+        "unscale-gradients",
         "set-mode",
         "guard-functions",
     }

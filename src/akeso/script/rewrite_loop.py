@@ -10,6 +10,7 @@ from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
 from akeso.script.rewrite_classes import method
 from akeso.script.rewrite_model import trained
+from akeso.script.rewrite_order import given_parameters, made_later
 from akeso.script.rewrite_trainers import (
     clipping_by_a_trainer,
     rate_for_a_library,
@@ -297,25 +298,35 @@ def unfreeze(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str 
 
 
 def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
-    """All parameters of the model, where a part of them is given."""
-    part = _whole_of(draft, clues)
+    """All parameters of the model, where a part of them is given, or an optimizer made once they are there."""
+    moved = [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
+    if any(moved):
+        return None
+    part = _whole_of(draft, clues) if False not in moved else None
     if part is not None:  # model.head.parameters()
         draft.replace(part, draft.text(part.value))
         return None
     if cure.of("unfreeze") and trained(draft, clues) is not None:
         return None  # the optimizer is given all that is trainable
+    missing = list(clues.facts.get("left_out") or ())
+    named = (
+        f", {missing[0]}{f' and {len(missing) - 1} more' if missing[1:] else ''} as well" if missing else ""
+    )
     what = "all parameters" if edit.where in ("", "all") else edit.where
     return (
-        f"give the optimizer {what} of the model; modules in a plain list or dict belong into an "
+        f"give the optimizer {what} of the model{named}; modules in a plain list or dict belong into an "
         "nn.ModuleList or nn.ModuleDict"
     )
 
 
 def _whole_of(draft: Draft, clues: Clues) -> ast.Attribute | None:
     """The part of a model whose parameters alone the optimizer is given; its owner is the model."""
+    if len(clues.facts.get("optimizers") or ()) > 1:
+        return None  # another may have the rest
     for call in _optimizers(draft, clues):
-        if call.args and isinstance(call.args[0], ast.Call) and name_of(call.args[0]) == "parameters":
-            owner = call.args[0].func
+        given = given_parameters(draft, call)
+        if given is not None:
+            owner = given.func
             inner = owner.value if isinstance(owner, ast.Attribute) else None
             if isinstance(inner, ast.Attribute) and _is_model(draft, inner.value):
                 return inner

@@ -22,6 +22,8 @@ _MODULE: Final = {
 def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another loss where the old one is made or called."""
     old, new = str(edit.values.get("from", "")), str(edit.values["to"])
+    if "log_input" in edit.values:
+        return _tell_of_rates(draft, bool(edit.values["log_input"]))
     done = False
     for call in draft.calls({_MODULE.get(old, ""), old} - {""}):
         if name_of(call) == old:
@@ -41,6 +43,14 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
         hint = "give it targets of the same shape as the answers, as floats"
         return hint if done else f"use {new} in the place of {old}; {hint}"
     return None if done else f"use {new} in the place of {old or 'the loss'}"
+
+
+def _tell_of_rates(draft: Draft, logarithms: bool) -> str | None:
+    """The loss of counts told what it is given, where it is made or called."""
+    calls = list(draft.calls({"PoissonNLLLoss", "poisson_nll_loss"}))
+    for call in calls:
+        draft.set_argument(call, "log_input", str(logarithms), 0 if name_of(call) == "PoissonNLLLoss" else 2)
+    return None if calls else f"say log_input={logarithms} where poisson_nll_loss is made or called"
 
 
 def scale_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

@@ -22,6 +22,7 @@ _OVER_CLASSES = frozenset({"Softmax", "LogSoftmax"})
 _OF_PROBABILITIES = {
     "BCEWithLogitsLoss": "BCELoss", "binary_cross_entropy_with_logits": "binary_cross_entropy",
 }  # fmt: skip
+_RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
 #: What says that a script trains with mixed precision.
 _MIXED = ("autocast", "precision", "GradScaler", "fp16", "bf16")
 _SCORES = (
@@ -170,6 +171,27 @@ def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str 
     for call in calls:
         draft.set_argument(call, "p", f"{float(edit.values['to']):g}", 0)
     return None if calls else f"drop out {float(edit.values['to']):g} at most"
+
+
+def turn_recurrence(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Samples first, or not any more, where the one recurrent layer of that name is made."""
+    name = edit.where.rpartition(".")[2]
+    calls = [call for call in draft.calls(_RECURRENT) if name in _set_there(draft, call)]
+    given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "batch_first"]
+    if (
+        len(calls) != 1
+        or not all(isinstance(value, ast.Constant) for value in given)
+        or len(calls[0].args) > 4
+    ):
+        return f"make {edit.where} with batch_first=True where samples come first, and without it where time does"
+    first = any(isinstance(value, ast.Constant) and value.value is True for value in given)
+    draft.set_argument(calls[0], "batch_first", str(not first))
+    return None
+
+
+def _set_there(draft: Draft, call: ast.Call) -> set[str]:
+    """What is set to something that this call makes."""
+    return {name_of(target) for target in getattr(draft.statement(call), "targets", ())}
 
 
 def embed_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

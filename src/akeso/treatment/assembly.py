@@ -224,6 +224,9 @@ def _edit_loss(built: Assembly, prescription: Prescription, output: Any, last: s
         last = str(made[-1].values["to"]).lower()
 
     def substitute(edit: Edit) -> str:
+        if "log_input" in edit.values:
+            built.loss = losses.told_of_rates(built.loss, log_input=bool(edit.values["log_input"]))
+            return "the loss takes rates" if not edit.values["log_input"] else "the loss takes logarithms"
         to, on = str(edit.values["to"]), str(edit.values.get("on", "logits"))
         new = losses.TaskLoss(to, on)
         old = built.loss

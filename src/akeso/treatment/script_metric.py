@@ -19,6 +19,9 @@ _HIGHER = frozenset(
         "ssim", "ndcg", "mrr", "correlation", "rouge", "chrf", "hits", "map", "gini",
     }
 )  # fmt: skip
+#: Figures of errors that are counted or measured apart from the loss: told without a word for held-out data, they are
+#: still the script's own, and whatever is done to the loss does not change what they mean.
+_ERRORS = frozenset({"error", "wer", "cer", "ser", "mae", "mape", "smape", "wape"})
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 #: Quantities that tell less than an accuracy does, or only half of it.
 _PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})
@@ -85,8 +88,8 @@ def figures(
                         f"{split}_{_AS_PRINTED}", True, curve, 1 if _apart(curve, seen) else _ONLY_IF_AGREED
                     )
                 )
-        elif not split and quantity in _HIGHER:
-            found.append(Figure(str(label), True, curve, 6))
+        elif not split and (quantity in _HIGHER or quantity in _ERRORS):
+            found.append(Figure(str(label), quantity in _HIGHER, curve, 6))
     for label, higher in (directions or {}).items():
         found.append(Figure(label, higher, _unnamed(history).get(label, ()), 4))
     found.append(Figure("val_loss", False, own_losses or _curve(history.series("val_loss")), 5))

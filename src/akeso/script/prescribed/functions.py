@@ -80,11 +80,12 @@ _CALLABLES: dict[str, Callable[[Tensor], Tensor]] = {
     "Identity": lambda x: x,
 }
 
-#: Losses by the name of their function, with the position of prediction and target always first and second.
+#: Losses by the name of their function, with the position of prediction and target always first and second. That of
+#: alignments is not exchanged for any other, but it ends the first training pass like all of them.
 LOSSES = frozenset({
     "cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss",
     "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "poisson_nll_loss", "soft_margin_loss",
-    "multi_margin_loss",    "multilabel_soft_margin_loss", "hinge_embedding_loss",
+    "multi_margin_loss",    "multilabel_soft_margin_loss", "hinge_embedding_loss", "ctc_loss",
 })  # fmt: skip
 
 #: Operations that take parameters: what follows an activation and ends its reach.

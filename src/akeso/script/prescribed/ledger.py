@@ -53,9 +53,14 @@ class Ledger:
         if all(edit in self.refused for edit in self.prescription):
             raise Ended(f"refused: {reason}")
 
-    def settle(self, default: dict[str, str]) -> None:
-        """Refuse what has had no effect by now, for the reason that was given or the remedy's usual one."""
+    def settle(self, default: dict[str, str], *, early: bool = False) -> None:
+        """Refuse what has had no effect by now, for the reason that was given or the remedy's usual one.
+
+        At an ``early`` time, what concerns the last of several stages has not had its moment yet.
+        """
         for edit in self.prescription:
+            if early and edit.values.get("stage") == "last":
+                continue
             if edit not in self._applied and edit not in self.refused:
                 fallback = default.get(edit.remedy, "it found nothing to change in this script")
                 self.refuse(edit, self._objections.get(edit, fallback))

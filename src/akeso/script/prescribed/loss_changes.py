@@ -74,6 +74,13 @@ def substituted(call: Call, new: str, scores: tuple[str, Tensor] | None) -> Call
     raise Refused(f"{new} cannot be put in from outside")
 
 
+def told_of_rates(call: Call, *, log_input: bool) -> Call:
+    """The call of a loss of counts that takes what it is given for logarithms of rates, or for the rates."""
+    if call.name != "poisson_nll_loss":
+        raise Refused(f"{call.name} is not made for counts")
+    return replace(call.with_(log_input=log_input), substituted=True)
+
+
 def between_zero_and_one(call: Call, low: float, high: float) -> Call:
     """The call on targets that go from 0 to 1 instead of from ``low`` to ``high``."""
     if call.name not in _BINARY:

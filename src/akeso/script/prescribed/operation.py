@@ -267,13 +267,14 @@ class Operation:
         if self.max_steps is not None and self.steps >= self.max_steps + _GRACE:
             self._truncate()
         if self.steps == _PATIENCE:
-            self.settle()
+            self.settle(early=True)
         for listener in self.on_step:
             listener()
 
-    def settle(self) -> None:
+    def settle(self, *, early: bool = False) -> None:
         """Refuse the edits that should have taken effect by now."""
-        self.ledger.settle({remedy: why for part in self._parts for remedy, why in part.remedies.items()})
+        reasons = {remedy: why for part in self._parts for remedy, why in part.remedies.items()}
+        self.ledger.settle(reasons, early=early)
 
     def _make_loader(self, original: Callable[..., None], loader: Any, *args: Any, **kwargs: Any) -> None:
         place = caller(2)

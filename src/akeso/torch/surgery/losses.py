@@ -149,6 +149,18 @@ def averaged(loss: Loss) -> Loss:
     return PerSample(loss)
 
 
+def told_of_rates(loss: Loss, *, log_input: bool) -> Loss:
+    """A loss of counts that takes what it is given for logarithms of rates, or for the rates themselves."""
+    if isinstance(loss, nn.PoissonNLLLoss):
+        twin = copy.deepcopy(loss)
+        twin.log_input = log_input
+        return twin
+    plain = loss.func if isinstance(loss, functools.partial) else loss
+    if plain is F.poisson_nll_loss or getattr(plain, "__name__", "") == "poisson_nll_loss":
+        return functools.partial(loss, log_input=log_input)
+    raise Refused(f"the loss {getattr(plain, '__name__', type(plain).__name__)} is not made for counts")
+
+
 def weighted(loss: Loss, weight: Tensor) -> Loss:
     """The loss with rare classes weighted up."""
     known = getattr(loss, "__name__", type(loss).__name__)

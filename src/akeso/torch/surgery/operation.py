@@ -22,6 +22,7 @@ from akeso.torch.surgery.substitution import substitute_activation
 MODEL_REMEDIES: Final = (
     "unfreeze",
     "set-dropout",
+    "turn-recurrence",
     "embed-inputs",
     "substitute-activation",
     "insert-normalisation",
@@ -94,6 +95,8 @@ def _make(
         return _unfreeze(model, edit.where)
     if edit.remedy == "set-dropout":
         return _set_dropout(model, float(values["to"]))
+    if edit.remedy == "turn-recurrence":
+        return _turn_recurrence(model, edit.where)
     anatomy = examine_model(model, args, kwargs)
     if edit.remedy == "substitute-activation":
         return substitute_activation(
@@ -130,6 +133,18 @@ def _set_dropout(model: nn.Module, rate: float) -> str:
     if not changed:
         raise Refused(f"no dropout above {rate:g} was found")
     return f"dropout at {rate:g} in {changed} places"
+
+
+def _turn_recurrence(model: nn.Module, where: str) -> str:
+    """Let a recurrent layer take time where it took samples: the name may be that from a larger model on."""
+    for name, module in model.named_modules():
+        named = name == where or (name and where.endswith(f".{name}")) or name.endswith(f".{where}")
+        if named and isinstance(module, nn.RNNBase):
+            module.batch_first = not module.batch_first
+            return (
+                f"{name or type(module).__name__} takes {'samples' if module.batch_first else 'time'} first"
+            )
+    raise Refused(f"the model has no recurrent layer {where}")
 
 
 def _unfreeze(model: nn.Module, where: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from akeso.detectors.stages import last_stage
 from akeso.remedies.candidates import Candidate, candidates
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.plans._base import Plan, Wishes
@@ -104,7 +105,9 @@ class AkesoPlan(Plan):
 
     def _race(self, ledger: Ledger, untreated: Attempt, choices: list[Candidate]) -> list[Attempt]:
         """Candidates in order of promise, tried up to a first and, for the best two, a second rung."""
-        rung = max(FEWEST_STEPS, round(FIRST_RUNG * ledger.planned), 0)
+        # What is wrong in the last stage of several shows nowhere else.
+        start = last_stage(untreated.history)[1]
+        rung = start + max(FEWEST_STEPS, round(FIRST_RUNG * (ledger.planned - start)))
         rung = min(max(rung, min(untreated.steps, round(CHECKPOINTS[1] * ledger.planned))), ledger.planned)
         tried: list[Attempt] = []
         done: list[Prescription] = []  # what was really changed

@@ -91,6 +91,7 @@ def _same_loss(option: Candidate) -> bool:
     return all(
         edit.remedy in ("substitute-loss", "substitute-activation")
         and edit.values.get("from") == edit.values["to"]
+        and "log_input" not in edit.values
         for edit in option.prescription
     )
 

@@ -16,6 +16,7 @@ from akeso.treatment.program import Attempt
 CERTAIN = frozenset(
     {
         "shape-broadcast",
+        "wrong-axis",
         "missing-zero-grad",
         "parameters-not-trained",
         "wrong-mode",
@@ -30,6 +31,7 @@ GOOD = 0.97
 _AT_ONCE = frozenset(
     {
         "substitute-activation", "insert-normalisation", "add-residual", "reinitialise", "set-dropout", "embed-inputs",
+        "turn-recurrence",
         "substitute-loss", "scale-inputs", "scale-targets", "standardise-targets", "fix-broadcast", "mean-reduction",
         "set-batch-size", "shuffle-data",
     }

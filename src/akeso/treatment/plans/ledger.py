@@ -14,6 +14,7 @@ import numpy as np
 from akeso.remedies.candidates import treatable
 from akeso.treatment.outcome import Cost, Outcome, Status, Tried, stopped
 from akeso.treatment.plans._base import Wishes
+from akeso.treatment.plans.race import same_loss
 from akeso.treatment.prescription import Edit, Prescription
 from akeso.treatment.program import Attempt, Program
 
@@ -150,7 +151,7 @@ class Ledger:
             metric=best.metric_name or first.metric_name,
             higher_is_better=best.higher_is_better,
             # a figure of another kind is no "before" to this "after"
-            before=first.metric if best.metric_name in ("", first.metric_name) else None,
+            before=first.metric if _alike(first, best) else None,
             before_whole=first.whole,
             after=best.metric,
             diagnoses=first.diagnoses,
@@ -165,6 +166,10 @@ class Ledger:
             notes=tuple(self.notes) + best.notes,
             **more,
         )
+
+
+def _alike(first: Attempt, best: Attempt) -> bool:
+    return best.metric_name in ("", first.metric_name) and same_loss(first, best)
 
 
 def _in_plain_steps(made: Attempt, stretch: float) -> Attempt:

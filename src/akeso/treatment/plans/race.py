@@ -18,6 +18,16 @@ _DECADES = 4.0
 _LUCK = 0.03
 #: Share by which a loss may lie above that of a constant prediction before training has begun to tell.
 _START = 0.2
+#: Losses that are below zero only where they are given what they are not made for, such as probabilities in the place
+#: of their logarithms.
+_NEVER_NEGATIVE = frozenset(
+    {
+        "cross_entropy", "nll_loss", "ctc_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss",
+        "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+    }
+)  # fmt: skip
+#: What is taken for zero: sums of many logarithms are not exact.
+_ZERO = -1e-3
 #: Remedies under which losses are of another measure.
 _OTHER_MEASURE = ("substitute-loss", "scale-targets", "standardise-targets", "mean-reduction")
 
@@ -54,12 +64,36 @@ def _not_begun(gained: float, believed: float) -> bool:
 
 
 def same_loss(one: Attempt, other: Attempt) -> bool:
-    """Whether figures that are the loss of the training itself are of the same function."""
+    """Whether figures that are a loss mean the same: of the same function, and of what that function is made for."""
+    if any(attempt.metric_name.endswith("_loss") for attempt in (one, other)) and (
+        impossible(one.history) != impossible(other.history)
+    ):
+        return False
     if TRAINED not in (one.metric_name, other.metric_name):
         return True
     if bool(one.prescription.of("scale-targets")) != bool(other.prescription.of("scale-targets")):
         return False
-    return bool(one.history.facts.get("loss") == other.history.facts.get("loss"))
+    return _function(one.history) == _function(other.history)
+
+
+def _function(history: History) -> tuple[object, object]:
+    """The function that a training goes by; one that takes rates is another than one that takes their logarithms."""
+    return history.facts.get("loss"), dict(history.facts.get("loss_args") or {}).get("log_input")
+
+
+def impossible(history: History) -> bool:
+    """Whether a loss lies where its function never comes to: it says nothing then, however low it is.
+
+    One with other terms beside that function may lie anywhere.
+    """
+    alone = history.facts.get("loss") in _NEVER_NEGATIVE and "loss_terms" not in history.facts
+    return alone and float(np.median(_late(history))) < _ZERO
+
+
+def _late(history: History) -> np.ndarray:
+    """The last quarter of the losses, zero where there are none."""
+    losses = history.series("loss").finite().values
+    return losses[-max(3, len(losses) // 4) :] if len(losses) else np.zeros(1)
 
 
 def _believed(attempt: Attempt, rival: Attempt | None) -> float:
@@ -109,7 +143,7 @@ def learnt(attempt: Attempt, rival: Attempt | None = None) -> float:
     same training, for a start that is worse has more to remove.
     """
     losses = attempt.history.series("loss").finite().values
-    if not len(losses):
+    if not len(losses) or impossible(attempt.history):
         return 0.0
     baseline = attempt.history.series("baseline_loss").finite().values
     reference = (
@@ -120,8 +154,7 @@ def learnt(attempt: Attempt, rival: Attempt | None = None) -> float:
     if reference <= 0 or not math.isfinite(reference):
         return 0.0
     # A loss that jumps about has low points, too: what counts is where it is most of the time.
-    late = losses[-max(3, len(losses) // 4) :]
-    now = float(np.mean(np.minimum(late, 2.0 * reference)))
+    now = float(np.mean(np.minimum(_late(attempt.history), 2.0 * reference)))
     return float(np.clip(1.0 - now / reference, -1.0, 1.0))
 
 

@@ -19,6 +19,7 @@ from akeso.script.prescribed.loss_changes import (
     Counts,
     between_zero_and_one,
     substituted,
+    told_of_rates,
     without_missing,
 )
 from akeso.script.prescribed.part import Part
@@ -161,6 +162,8 @@ class Losses(Part):
 
         That takes the function between them off the output, asked for or not: it is part of what is to be changed.
         """
+        if "log_input" in edit.values:
+            return told_of_rates(call, log_input=bool(edit.values["log_input"]))
         behind = scores_behind(call.prediction)
         changed = substituted(call, str(edit.values["to"]), behind)
         if behind is not None and changed.prediction is behind[1]:

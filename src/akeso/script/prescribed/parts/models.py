@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from akeso.script.prescribed.case import Case, case_of
 from akeso.script.prescribed.drawing import how_drawn, joined
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
+from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.places import caller
 from akeso.torch.surgery.anatomy import examine_model
@@ -21,11 +22,17 @@ from akeso.torch.surgery.initialisation import redraw_held
 from akeso.torch.surgery.operation import operate
 from akeso.torch.surgery.registration import register_held
 
+if TYPE_CHECKING:
+    from akeso.script.prescribed.operation import Operation
+
 _SURGERY = (
-    "unfreeze", "embed-inputs", "substitute-activation", "insert-normalisation", "add-residual", "reinitialise",
+    "unfreeze", "turn-recurrence", "embed-inputs", "substitute-activation", "insert-normalisation", "add-residual",
+    "reinitialise",
 )  # fmt: skip
 #: What names a part that is put into a model, or another that it goes with.
 _NAMES = ("name", "owner", "layer", "activation")
+#: Steps of an optimizer in which it is given what belongs to it.
+_FIRST_STEPS = 3
 _NO_MODEL = "no model was seen: the script calls no torch.nn.Module with parameters"
 
 
@@ -49,6 +56,10 @@ class Models(Part):
     remedies: ClassVar = dict.fromkeys((*_SURGERY, "add-to-optimizer"), _NO_MODEL) | {
         "set-dropout": "the model has no dropout layer"
     }
+
+    def __init__(self, operation: Operation, ledger: Ledger) -> None:
+        super().__init__(operation, ledger)
+        self._taken: dict[int, int] = {}  # steps of each optimizer
 
     def _set_dropout(self, model: nn.Module) -> None:
         edit = self.ledger.one("set-dropout")
@@ -154,12 +165,16 @@ class Models(Part):
             self.ledger.mark(edit)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Optimizers made before the first forward pass have all they need by now."""
-        if self.operation.steps > 2:
+        """Optimizers made before the first forward pass have all they need by now; one of a later stage begins then."""
+        taken = self._taken[id(optimizer)] = self._taken.get(id(optimizer), 0) + 1
+        if taken > _FIRST_STEPS:
             return
+        edit = self.ledger.one("add-to-optimizer")
         for model in self.operation.models:
-            if case_of(model).new or self.ledger.one("add-to-optimizer") is not None:
+            if case_of(model).new or edit is not None:
                 self._enrol_with(model, optimizer)
+        if edit is not None and _trains_nothing(optimizer):
+            self._take_over(optimizer, edit)
 
     def _enrol(self, model: nn.Module) -> None:
         for optimizer in self.operation.optimizers:
@@ -172,25 +187,50 @@ class Models(Part):
         home = next((g for g in optimizer.param_groups if any(id(p) in own for p in g["params"])), None)
         if home is None:
             return
-        wanted = list(case_of(model).new)
+        home["params"].extend(parameter for parameter in case_of(model).new if id(parameter) not in has)
         edit = self.ledger.one("add-to-optimizer")
-        if edit is not None:
-            register_held(model)
-            elsewhere = {
-                id(p) for o in self.operation.optimizers for g in o.param_groups for p in g["params"]
-            }
-            missing = [
-                parameter
-                for name, parameter in model.named_parameters()
-                if id(parameter) not in elsewhere
-                and (edit.where in ("", "all") or name == edit.where or name.startswith(edit.where + "."))
-            ]
-            if missing:
-                wanted += missing
-                self.ledger.mark(edit)
-            elif not self.ledger.is_applied(edit):
-                self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
-        home["params"].extend(parameter for parameter in wanted if id(parameter) not in has)
+        if edit is None:
+            return
+        register_held(model)
+        missing = self._missing(model, edit)
+        if missing:
+            self._add(edit, missing, home)
+        elif not self.ledger.is_applied(edit):
+            self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
+
+    def _missing(self, model: nn.Module, edit: Edit) -> dict[str, nn.Parameter]:
+        """What no optimizer has of the parameters that are to be trained, by name."""
+        known = {id(p) for o in self.operation.optimizers for g in o.param_groups for p in g["params"]}
+        return {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if id(parameter) not in known
+            and parameter.requires_grad
+            and (edit.where in ("", "all") or name == edit.where or name.startswith(edit.where + "."))
+        }
+
+    def _add(self, edit: Edit, missing: dict[str, nn.Parameter], group: dict[str, Any]) -> None:
+        """Put parameters into a group of an optimizer, whose settings are theirs from then on."""
+        group["params"].extend(missing.values())
+        self.ledger.mark(edit)
+        names = self.ledger.facts.setdefault("left_out", [])
+        names += [name for name in missing if name not in names]
+
+    def _take_over(self, optimizer: Optimizer, edit: Edit) -> None:
+        """Give an optimizer that trains nothing what gets gradients and is in none: it has taken its parameters' place.
+
+        That is what is left of one that was made before the layer it was made for.
+        """
+        for model in self.operation.models:
+            missing = self._missing(model, edit)
+            if any(parameter.grad is not None for parameter in missing.values()):
+                self._add(edit, missing, optimizer.param_groups[0])
+
+
+def _trains_nothing(optimizer: Optimizer) -> bool:
+    """Whether an optimizer is about to step and nothing of what it was given has a gradient."""
+    given = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return all(parameter.grad is None or not bool(parameter.grad.any()) for parameter in given)
 
 
 def _home(model: nn.Module, case: Case) -> str:
