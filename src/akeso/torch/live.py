@@ -18,6 +18,18 @@ _SHARE, _EAGER = 0.005, 0.05
 #: grow: enough to suspect a dead network in a short run, and to be sure. Counted, not timed: a busy machine must not
 #: decide what is found.
 _GIVEN = 3
+#: Problems that are told by the harm they do, and how long nothing is said of them where nobody knows yet by what harm
+#: is to be measured: an agent that has hardly begun to act looks just like a training that fails.
+_BY_HARM = frozenset(
+    {
+        "vanishing-gradient", "exploding-gradient", "dying-relu", "saturated-activation", "poor-initialisation",
+        "learning-rate-too-high", "learning-rate-too-low", "slow-convergence", "oscillating-loss",
+        "constant-prediction", "over-regularised", "unlearnable-labels",
+    }
+)  # fmt: skip
+_UNKNOWN = 512
+#: Losses whose targets are answers that somebody has given: labels, not what an agent makes of its own guesses.
+_OF_LABELS = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 #: What a loss falls by, from the second quarter of the run so far to the last, where something is learnt.
 _FALL = 0.03
 
@@ -72,7 +84,12 @@ class LiveVerdict:
         self._cost = time.perf_counter() - began
         self._spent += self._cost
         self._cadence.spend(self._cost)
-        found = [diagnosis for diagnosis in verdict.diagnoses if diagnosis.severity != "info"]
+        early = step < _UNKNOWN and not self._supervised()
+        found = [
+            diagnosis
+            for diagnosis in verdict.diagnoses
+            if diagnosis.severity != "info" and not (early and diagnosis.problem in _BY_HARM)
+        ]
         for diagnosis in found:
             # What one look suspects the next must confirm, unless it is beyond doubt.
             sure = self._hurried or diagnosis.problem in self._suspected
@@ -81,6 +98,15 @@ class LiveVerdict:
                 self._tell(diagnosis)
         self._suspected = {diagnosis.problem for diagnosis in found}
         self._hurried = False
+
+    def _supervised(self) -> bool:
+        """Whether data with answers are learnt, as far as is known: by loss, loader, or what is held out of them."""
+        facts = self._history.facts
+        if facts.get("loss") in _OF_LABELS or "dataset_size" in facts:
+            return True
+        return bool(self._history.events_of("epoch")) or any(
+            "loss" in event.data for event in self._history.events_of("evaluation")
+        )
 
     def _learns(self) -> bool:
         """Whether the loss fell of late: then no network is dead, and a frugal watch saves itself the look."""
