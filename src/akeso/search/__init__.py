@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from akeso.search.health import Health, watch
     from akeso.search.informed import InformedSampler
-    from akeso.search.measures import time_saved, top_hit_ratio, tsba
+    from akeso.search.measures import average_time_saved, time_saved, top_hit_ratio, tsba
     from akeso.search.profiles import SearchProfile, search_profile
     from akeso.search.pruner import DiagnosisPruner
     from akeso.search.recorded import RecordedStudy, RecordedTrial, StudyRecorder, load
@@ -31,6 +31,7 @@ __all__ = [
     "SearchProfile",
     "StudyRecorder",
     "Verdict",
+    "average_time_saved",
     "load",
     "ray_report",
     "ray_watch",
@@ -53,6 +54,7 @@ _HOMES = {
     "SearchProfile": "profiles",
     "StudyRecorder": "recorded",
     "Verdict": "verdict",
+    "average_time_saved": "measures",
     "load": "recorded",
     "ray_report": "tune",
     "ray_watch": "tune",
