@@ -228,3 +228,24 @@ def test_targets_are_told_from_tokens():
     assert same.kind == "same"
     assert alignment(x, x.flip(1), -100) is None
     assert alignment(torch.ones_like(x), torch.ones_like(x), -100) is None
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_time_may_come_first(masked):
+    class TimeFirst(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+            layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.1)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.head = nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mask = nn.Transformer.generate_square_subsequent_mask(len(x)) if masked else None
+            return self.head(self.encoder(self.tokens(x), mask))
+
+    def batch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.T[:-1].contiguous(), x.T[1:].contiguous()
+
+    found = found_in(TimeFirst(), batch)
+    assert [problem for problem, _ in found] == ([] if masked else ["sequence-leak"])
