@@ -6,7 +6,8 @@ at random; then they may also take those that were recorded because such a sampl
 
 Stopped trials enter with the value they stood at, as a pessimistic estimate of what they would have come to; those
 that never reported with the worst value seen. The Gaussian process and SMAC are shown the end that the rule foresaw,
-where it says one: for Optuna, :class:`akeso.search.InformedSampler` does that.
+where it says one, also of trials that ended early with their value: for Optuna, :class:`akeso.search.InformedSampler`
+does that.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class _Ranked(ABC):
         return self._pick(free, [e.number for e in ended], values, stopped)
 
     def _cost(self, ended: Ended) -> float:
-        if math.isfinite(ended.value):
-            return self._sign * ended.value
         expected = ended.verdict.expected(maximize=self._sign < 0) if self._informed else math.nan
+        if math.isfinite(ended.value):
+            cost = self._sign * ended.value
+            return min(cost, expected) if math.isfinite(expected) else cost
         return expected if math.isfinite(expected) else self._sign * ended.last
 
     def _rows(self, numbers: Sequence[int]) -> NDArray[np.intp]:

@@ -127,6 +127,28 @@ def test_stopped_trials_are_shown_with_the_end_foreseen_or_the_last_known() -> N
     assert not shown(study).get_trials(states=(TrialState.PRUNED,))
 
 
+def settled(value: float, reports: dict[int, float], **about: Any) -> Any:
+    return create_trial(value=value, intermediate_values=reports, user_attrs={memory.TRIAL: about})
+
+
+def test_trials_that_ended_early_with_their_value_are_shown_with_the_end_foreseen_for_them() -> None:
+    study = study_of(
+        create_trial(value=1.0),
+        settled(2.0, {0: 9.0, 1: 2.0}, indicator="no-more-gain", expected=1.8),
+        settled(2.0, {0: 9.0, 1: 2.0}, indicator="no-more-gain", expected=2.3),  # never worse than it stood
+        settled(2.0, {0: 9.0, 1: 2.0}, indicator="no-more-gain"),
+        settled(7.0, {0: 9.0, 1: 2.0}, indicator="no-more-gain", expected=1.8),  # returned something else
+    )
+    assert [trial.value for trial in shown(study).trials] == [1.0, 1.8, 2.0, 2.0, 7.0]
+    assert [trial.value for trial in study.trials] == [1.0, 2.0, 2.0, 2.0, 7.0]
+    most = study_of(
+        create_trial(value=0.9),
+        settled(0.5, {0: 0.5}, indicator="no-more-gain", expected=0.6),
+        direction="maximize",
+    )
+    assert [trial.value for trial in shown(most).trials] == [0.9, 0.6]
+
+
 def test_the_worst_value_of_a_study_that_maximises_is_its_lowest() -> None:
     study = study_of(
         create_trial(value=0.9),

@@ -390,7 +390,7 @@ class Health:
             self._treated = True
             return
         self._ending = verdict = self._timed(verdict)
-        if verdict.action == "stop" and self._study is not None:
+        if verdict and self._study is not None:
             inform(self._study)
         self._write_reason(verdict)
         self._again()

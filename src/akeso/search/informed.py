@@ -1,8 +1,9 @@
-"""``InformedSampler``: shows stopped trials to samplers that look at completed ones only.
+"""``InformedSampler``: shows trials that ended early to samplers that look at completed ones only.
 
 Optuna's Gaussian process learns nothing from a pruned trial. What it suggested, and what was given up after an epoch or
 two, it suggests again, for to it nothing has happened. Shown with the end that was foreseen for it, a stopped trial
-says as much as a completed one.
+says as much as a completed one. One that ended early with its value is compared with others that ran to their end: it,
+too, is shown with the end foreseen for it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class InformedSampler(BaseSampler):
     """A sampler that is shown stopped trials as completed ones, with the end that was foreseen for them.
 
     Where no end was foreseen, it is the last report, and without any the worst completed value; never worse than that,
-    so that a diverged trial does not dwarf the others. In the study itself stopped trials stay PRUNED. Searches for
+    so that a diverged trial does not dwarf the others. A trial that ended early with its value is shown with the end
+    foreseen for it as well. In the study itself stopped trials stay PRUNED, and values what they are. Searches for
     several objectives are passed on as they are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a
     trial of its study, or finds one that was stopped.
 
@@ -143,19 +145,33 @@ class _Shown:
 
 
 def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
-    """The trials, those that were stopped as if they had completed with what they were to come to."""
+    """The trials, those that ended early as if they had completed with what they were to come to."""
     sign = -1.0 if maximize else 1.0
     costs = [sign * t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
     costs = [cost for cost in costs if math.isfinite(cost)]
     if not costs:
         return trials
     worst = max(costs)
-    return [
-        _ended_with(trial, sign * min(worst, sign * _end(trial, sign * worst)))
-        if trial.state.name == "PRUNED"
-        else trial
-        for trial in trials
-    ]
+
+    def seen(trial: Any) -> Any:
+        if trial.state.name == "PRUNED":
+            return _ended_with(trial, sign * min(worst, sign * _end(trial, sign * worst)))
+        more = _settled_for(trial)
+        better = more is not None and sign * more < sign * trial.value
+        return _ended_with(trial, more) if better and more is not None else trial
+
+    return [seen(trial) for trial in trials]
+
+
+def _settled_for(trial: Any) -> float | None:
+    """What a trial that ended early with a value it had reported was to come to; None for all others."""
+    said = memory.about(trial)
+    expected = said.get("expected")
+    if trial.state.name != "COMPLETE" or said.get("indicator") != "no-more-gain" or expected is None:
+        return None
+    # An objective may return something else than it reports, which is no forecast of that.
+    own = trial.value in trial.intermediate_values.values()
+    return float(expected) if own and math.isfinite(expected) else None
 
 
 def _end(trial: Any, worst: float) -> float:
