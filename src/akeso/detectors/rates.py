@@ -71,7 +71,8 @@ class LearningRateTooLow(Detector):
             yield throttled
             return
         # A rate that is still there and weights that rest mean a minimum, however poor: no fault of the rate.
-        gone = not last_rate(history) >= self.decayed * rate(history)
+        # Where the script moves its weights by itself, no rate is known.
+        gone = bool(rates(history)) and not last_rate(history) >= self.decayed * rate(history)
         resting = gone and (at_rest(history) or (way < self.way and self._gone_early(history, stand)))
         # Where nothing moves any more, the loss alone says that there was more to learn.
         held = self._held(history, stand, way)

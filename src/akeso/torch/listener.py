@@ -19,9 +19,14 @@ class Listener:
     home = 0
     #: Whether the step under way is looked into.
     looking = False
+    #: Whether the end of a backward pass is wanted too.
+    follows = False
 
     def before_backward(self, loss: Any) -> None:
         """``backward`` is about to run from ``loss`` (a tensor or a sequence of them)."""
+
+    def after_backward(self) -> None:
+        """``backward`` has run."""
 
     def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """An optimizer is about to step."""

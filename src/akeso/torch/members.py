@@ -93,6 +93,15 @@ class Members:
                 return self.indices.pop(id(known))
         return None
 
+    def weigh(self) -> None:
+        """Read the weights of models as they were before anything changed them."""
+        self._weigh([parameter for _, parameter in self._names.parameters()])
+
+    def drop(self, optimizer: torch.optim.Optimizer) -> None:
+        """Forget an optimizer that was none; its number is not given again."""
+        self.indices.pop(id(optimizer), None)
+        self._keep = [known for known in self._keep if known is not optimizer]
+
     def trains(self, module: torch.nn.Module) -> bool:
         """Whether any optimizer has weights of a module; nobody is left out before that is known."""
         return not self.optimized or any(id(one) in self.optimized for one in parameters_of(module))

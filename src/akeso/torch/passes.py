@@ -171,7 +171,7 @@ class Passes:
 
     # hooks -------------------------------------------------------------------------------------------
 
-    def _strange(self) -> bool:
+    def strange(self) -> bool:
         """Whether this runs beside the training, or on tensors that are none outside of it: of ``vmap``, of a trace."""
         return (
             threading.get_ident() != self._thread
@@ -181,7 +181,7 @@ class Passes:
 
     def enter(self, module: nn.Module, inputs: Any) -> None:
         """A module begins to run."""
-        if self._strange():
+        if self.strange():
             return
         self.module_calls += 1
         if not self._stack:
@@ -232,7 +232,7 @@ class Passes:
 
     def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """A module has run."""
-        if self._strange() or module not in self._stack[-64:]:
+        if self.strange() or module not in self._stack[-64:]:
             return
         while self._stack and self._stack.pop() is not module:
             pass

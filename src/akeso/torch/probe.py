@@ -5,6 +5,7 @@ What it expects of a loop, in the order in which it happens::
     forward of one or more models        sampled steps: sites, inputs, loss calls are read   (passes)
     loss.backward()                      every step: the loss; sampled: task, batch          (before_backward)
     optimizer.step()                     sampled: gradients, weights, update                 (before_step, after_step)
+    or changes by the script itself      the same, from here to the next forward             (after_backward, _moved_on)
     with no_grad(): model(…)             evaluation phases, from here to the next backward   (gradients_off …)
 
 Any of it may be missing, repeated or interleaved with that of other models.
@@ -43,6 +44,7 @@ from akeso.torch.quiet import quiet
 from akeso.torch.record import Record
 from akeso.torch.sampled import SampledStep
 from akeso.torch.told import Told
+from akeso.torch.unaided import Unaided
 
 #: What it costs torch to call a hook or a mode at all, beside what those do with their time: as measured.
 _MODULE_CALL, _FUNCTION_CALL = 4.0e-6, 8.0e-6
@@ -107,6 +109,7 @@ class Probe(Told):
         self._pace = Pace()
         self._loose = LooseEnds(self._record, self._names)
         self._idle = Idle(self._names)
+        self._unaided = Unaided(self._names, self._moved_on)
         self._live = (
             LiveVerdict(self.history, profile, on_finding, self.cadence, eager, frugal)
             if on_finding
@@ -166,6 +169,8 @@ class Probe(Told):
         if not self._members:
             with quiet():
                 self._idle.begin()
+                self._members.weigh()
+                self._stand_in()
         if self._loader_news:
             self._epoch()
         if self._look.scaled is not None and self._look.scaled[1] is tensor:
@@ -191,8 +196,60 @@ class Probe(Told):
         if began:
             self._own += time.perf_counter() - began
 
+    def after_backward(self) -> None:
+        """The script changes its weights by itself from here on."""
+        stand = self._unaided.stand
+        if stand is None:
+            return
+        if not self.calm:
+            self.before_step(stand, False)
+            if self._sampling:
+                self._loose.after_sampled_step(0, stand, self.step)  # the gradients may be gone by the next forward
+        self._unaided.wait()
+
+    def _moved_on(self, module: nn.Module, inputs: Any) -> None:
+        """A model runs again: the script has changed its weights."""
+        if self._passes.strange():
+            return
+        try:
+            self._hand_step_over()
+        except Exception as error:
+            self.failed("forward", error)
+        if self._passes.open:
+            self._passes.enter(module, inputs)  # the hooks that were put in place just now do not hear of this call
+
+    def _hand_step_over(self) -> None:
+        if self._unaided.waiting:
+            self._unaided.over()
+            assert self._unaided.stand is not None
+            self.after_step(self._unaided.stand, False)
+
+    def _stand_in(self) -> None:
+        """See whether the script changes its weights by itself; then count the steps that were."""
+        stand = self._unaided.found()
+        if stand is None or self._members.index(stand) is None:
+            return
+        self._record.fact("optimizers", [])
+        for value in self._losses:
+            self._book.put(self.step, 0, [value])
+            self.step += 1
+        self._losses = []
+        self.follows = True
+
+    def _make_way(self, optimizer: torch.optim.Optimizer) -> None:
+        """There is an optimizer after all: nothing stands in its place any longer."""
+        stand = self._unaided.stand
+        if stand is None or optimizer is stand:
+            return
+        self._unaided.leave()  # the step under way is the optimizer's
+        self._members.drop(stand)
+        self.follows = self.calm = False
+        self._active.clear()
+        self._stepped.clear()
+
     def before_step(self, optimizer: torch.optim.Optimizer, closure: bool) -> None:
         """Gradients are as the optimizer will apply them."""
+        self._make_way(optimizer)
         index = self._members.index(optimizer)
         if index is None:
             return
@@ -228,6 +285,7 @@ class Probe(Told):
             if self.step >= self._wake:
                 self._look_after()
             return
+        self._make_way(optimizer)
         index = self._members.index(optimizer)
         if index is None:
             return
@@ -244,7 +302,8 @@ class Probe(Told):
             )
             self._losses = []
         if self._sampling:
-            self._loose.after_sampled_step(index, optimizer, self.step)
+            if optimizer is not self._unaided.stand:
+                self._loose.after_sampled_step(index, optimizer, self.step)
             with quiet():
                 self._look.after(optimizer, index, self.step, closure=closure)
         if began:
@@ -352,6 +411,7 @@ class Probe(Told):
         """A model was switched to training or evaluation."""
         if self._names.module(module) is None and not self._adopt:
             return
+        self._hand_step_over()
         if not training:
             self.calm = False
             self._pace.disturbed = True
@@ -487,7 +547,9 @@ class Probe(Told):
             return
         self._closed = True
         self._passes.end()
+        self.follows = False
         try:
+            self._hand_step_over()
             self._end_evaluation(by_backward=False)
             if self._losses and not self._members:
                 self._spread_losses()

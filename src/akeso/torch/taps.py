@@ -213,7 +213,12 @@ class Taps:
             if not self._keras and "keras" in sys.modules:
                 self.meet_keras()  # it came after us, and its optimizer steps next
             self.tell("before_backward", tensors)
-            return original(tensors, *args, **kwargs)
+            result = original(tensors, *args, **kwargs)
+            for listener in self._hearing:
+                if listener.follows:
+                    self.tell("after_backward")
+                    break
+            return result
 
         return backward
 

@@ -1,4 +1,4 @@
-"""A script whose steps are none of a torch optimizer, as Keras makes them: watched and judged, but never changed."""
+"""A script whose steps no optimizer of torch makes, but Keras or the script itself: judged, but never changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from akeso.remedies.candidates import candidates, treatable
 
 #: Why nothing is changed.
 ONLY_WATCHED: Final = (
-    "Keras makes the steps of this script: they are watched and judged, but nothing in them is changed"
+    "no optimizer of torch makes the steps of this script, but Keras or the script itself: they are watched and judged, "
+    "but nothing in them is changed"
 )
 #: Cures that are named where none can be tried.
 _NAMED: Final = 3
