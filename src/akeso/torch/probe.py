@@ -204,7 +204,8 @@ class Probe(Told):
         if not self.calm:
             self.before_step(stand, False)
             if self._sampling:
-                self._loose.after_sampled_step(0, stand, self.step)  # the gradients may be gone by the next forward
+                # The gradients may be gone by the next forward.
+                self._loose.after_sampled_step(0, stand, self.step)
         self._unaided.wait()
 
     def _moved_on(self, module: nn.Module, inputs: Any) -> None:
@@ -216,7 +217,8 @@ class Probe(Told):
         except Exception as error:
             self.failed("forward", error)
         if self._passes.open:
-            self._passes.enter(module, inputs)  # the hooks that were put in place just now do not hear of this call
+            # Hooks that were put in place just now do not hear of this call.
+            self._passes.enter(module, inputs)
 
     def _hand_step_over(self) -> None:
         if self._unaided.waiting:

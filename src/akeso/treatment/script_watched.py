@@ -11,8 +11,8 @@ from akeso.remedies.candidates import candidates, treatable
 
 #: Why nothing is changed.
 ONLY_WATCHED: Final = (
-    "no optimizer of torch makes the steps of this script, but Keras or the script itself: they are watched and judged, "
-    "but nothing in them is changed"
+    "no optimizer of torch makes the steps of this script, but Keras or the script itself: they are watched and "
+    "judged, but nothing in them is changed"
 )
 #: Cures that are named where none can be tried.
 _NAMED: Final = 3
