@@ -36,6 +36,7 @@ NAMES = [
     "data-leakage",
     "over-regularised",
     "overfitting",
+    "validation-mismatch",
     "wrong-mode",
 ]
 

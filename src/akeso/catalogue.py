@@ -135,7 +135,13 @@ _ALL: Final = (
             "Set `requires_grad_(False)` on what is frozen on purpose.",
         ),
         2,
-        ("slow-convergence", "constant-prediction", "unlearnable-labels", "vanishing-gradient"),
+        (
+            "validation-mismatch",
+            "slow-convergence",
+            "constant-prediction",
+            "unlearnable-labels",
+            "vanishing-gradient",
+        ),
     ),
     Problem(
         "wrong-mode",
@@ -149,7 +155,7 @@ _ALL: Final = (
             "Switch back at the start of every epoch, not once before the loop.",
         ),
         3,
-        ("overfitting", "slow-convergence", "oscillating-loss", "exploding-gradient"),
+        ("validation-mismatch", "overfitting", "slow-convergence", "oscillating-loss", "exploding-gradient"),
     ),
     Problem(
         "improper-output-activation",
@@ -481,6 +487,23 @@ _ALL: Final = (
         ),
         20,
         (),
+    ),
+    Problem(
+        "validation-mismatch",
+        "Validation asks for something else",
+        "The model is right about samples that it meets for the first time in training, and validation finds it no "
+        "better than guessing: it is evaluated on data prepared in another way, with other labels, or in another state "
+        "than it is trained in.",
+        "Training accuracy during the first pass over the data is far above chance, validation accuracy never is.",
+        (
+            "Prepare validation data by the very code that prepares the training data: scale, order of axes, "
+            "vocabulary, order of classes.",
+            "See whether batch normalisation has caught up: `momentum` times the steps so far must be well above 1.",
+            "An averaged copy (EMA) must have had the time to leave its start: `1 / (1 - decay)` steps and more.",
+            "Evaluate a batch of training data in the same way: what comes of it tells model and data apart.",
+        ),
+        4,
+        ("unlearnable-labels", "overfitting"),
     ),
     Problem(
         "data-leakage",

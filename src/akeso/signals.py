@@ -32,6 +32,8 @@ _ALL: Final = (
     # at evaluation, per contiguous evaluation phase
     Signal("val_loss", "run", "mean loss over one evaluation phase"),
     Signal("val_accuracy", "run", "share of right predictions over one evaluation phase"),
+    Signal("val_input_mean", "run", "mean of the first input of one evaluation phase"),
+    Signal("val_input_std", "run", "standard deviation of that input"),
     Signal("train_eval_loss", "run", "mean loss over an evaluation phase on samples that were trained on"),
     Signal("train_eval_accuracy", "run", "share of right predictions over such a phase"),
     Signal("metric", "run", "the script's own figure, read from what it prints"),

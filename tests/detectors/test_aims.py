@@ -77,7 +77,7 @@ def test_the_more_classes_the_surer_that_squared_errors_do_not_teach_them() -> N
 
 def test_validation_that_is_a_little_but_surely_better_than_guessing_has_found_a_signal() -> None:
     memorises = Sketch(loss=falling(2.3, 0.05), validation=flat(2.4), update=lambda i: 5e-3)
-    sizes = {"val_size": 10_000}
+    sizes = {"val_size": 10_000, "dataset_size": 640}  # gone through many times
     assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.1))) == "unlearnable-labels"
     assert first(replace(memorises, facts=sizes, validation_accuracy=flat(0.13))) != "unlearnable-labels"
 
@@ -283,3 +283,43 @@ def test_the_weight_of_the_targets_is_held_against_that_of_the_classes(
     seen = watch.history.series("weight_tilt").values.tolist()
     assert seen == ([] if expected is None else pytest.approx([expected] * len(seen)))
     assert bool(seen) is (expected is not None)
+
+
+def test_validation_at_chance_is_its_own_fault_where_new_samples_are_answered_well() -> None:
+    found = Sketch(loss=falling(2.3, 0.1), validation_accuracy=flat(0.12))
+    assert first(found) == "validation-mismatch"
+    # Learnt by heart, for nothing is known of new samples; learning late; half as good; a figure of something else.
+    by_heart = {"facts": {"dataset_size": 640}}
+    assert first(replace(found, **by_heart)) != "validation-mismatch"
+    late = replace(
+        found, loss=lambda s: np.where(s < 0.5, 2.3, 0.3), accuracy=lambda s: np.where(s < 0.5, 0.1, 0.9)
+    )
+    assert first(late) != "validation-mismatch"
+    assert first(replace(found, validation_accuracy=flat(0.3))) is None
+    assert first(replace(found, validation_accuracy=flat(0.01))) != "validation-mismatch"
+    # What the script prints will do, in percent too.
+    for scale in (1.0, 100.0):
+        printed = {"printed_metrics": {"val_accuracy": [[step, 0.12 * scale] for step in range(50, 300, 50)]}}
+        assert first(replace(found, validation_accuracy=None, facts=printed)) == "validation-mismatch"
+
+
+@pytest.mark.parametrize(("balanced", "found"), [(0.52, "class-imbalance"), (0.93, None)])
+def test_a_printed_accuracy_that_is_balanced_tells_that_the_rare_class_is_lost(
+    balanced: float, found: str | None
+) -> None:
+    printed = {"printed_metrics": {"val_accuracy": [[step, balanced] for step in range(50, 300, 50)]}}
+    sketch = Sketch(
+        loss=falling(0.3, 0.04), baseline=0.06, accuracy=flat(0.99), facts={"classes": 2, "task": "binary", **printed},
+        run={"target_top_share": 0.99, "prediction_top_share": 0.999},
+    )  # fmt: skip
+    assert first(sketch) == found
+
+
+def test_answers_that_stay_right_are_no_overfitting_for_being_given_with_too_much_confidence() -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.01),
+        validation=lambda s: 1.2 + 0.9 * s,
+        validation_accuracy=lambda s: 0.7 + 0.02 * s,
+    )
+    assert first(sketch) is None
+    assert first(replace(sketch, validation_accuracy=None)) == "overfitting"

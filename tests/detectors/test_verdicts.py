@@ -52,6 +52,7 @@ SICK = {
     "overfitting": Sketch(
         loss=falling(2.3, 0.01), validation=lambda s: 1.0 + 2.0 * s, validation_accuracy=lambda s: 0.8 - 0.2 * s
     ),
+    "validation-mismatch": Sketch(loss=falling(2.3, 0.1), validation_accuracy=flat(0.11)),
     "data-leakage": Sketch(
         loss=falling(2.3, 0.01), validation=falling(2.3, 0.01),
         validation_accuracy=lambda s: np.where(s < 0.95, 1.0, 0.3),

@@ -25,7 +25,7 @@ from akeso.detectors.rates import LearningRateTooLow
 from akeso.detectors.regularisation import OverRegularised
 from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.untrained import ParametersNotTrained
-from akeso.detectors.validation import DataLeakage, Overfitting
+from akeso.detectors.validation import DataLeakage, Overfitting, ValidationMismatch
 
 __all__ = ["DETECTORS", "Detector"]
 
@@ -53,6 +53,7 @@ _CLASSES: tuple[type[Detector], ...] = (
     ShapeBroadcast,
     SlowConvergence,
     UnlearnableLabels,
+    ValidationMismatch,
     VanishingGradient,
     WrongAxis,
     WrongMode,

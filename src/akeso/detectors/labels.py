@@ -11,7 +11,14 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import Standing, chance_level, standing, top_share, validation_loss
+from akeso.detectors.standing import (
+    Standing,
+    chance_level,
+    standing,
+    top_share,
+    validation_accuracy,
+    validation_loss,
+)
 from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
 from akeso.history import History
@@ -81,7 +88,7 @@ class ClassImbalance(Detector):
         if not network.up_to_date(history, "prediction_top_share"):
             return
         recent = curves.mean(curves.tail(said.values, 0.3, 5))
-        correct = curves.median(curves.tail(history.series("val_accuracy").finite().values, 0.3, 2))
+        correct = curves.median(curves.tail(validation_accuracy(history).values, 0.3, 2))
         # What falls as fast as this is on its way, whatever the answers are so far.
         falls = stand.recent.falls and -stand.recent.change >= self.on_its_way * stand.last
         harmed = (stand.suffers(self.remaining) and not falls) or correct < top - self.shortfall

@@ -47,6 +47,7 @@ class ImproperLoss(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
+        yield from self._unsigned(history)
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._binary(known, stand) or self._values(known, stand)
@@ -57,6 +58,26 @@ class ImproperLoss(Detector):
         )
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
+
+    def _unsigned(self, history: History) -> Iterator[Symptom]:
+        """A loss over pairs that is told with 0, to which it pays no heed, what -1 would say."""
+        name = history.facts.get("pair_loss")
+        low, high = (history.series(f"target_{end}").finite() for end in ("min", "max"))
+        if not isinstance(name, str) or len(low) < self.min_steps:
+            return
+        if float(low.values.min()) != 0.0 or float(high.values.max()) != 1.0:
+            return
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            int(low.steps[0]),
+            "",
+            {"loss": name, "target_min": 0.0, "target_max": 1.0},
+            f"`{name}` expects targets of 1 and -1 but is given 1 and 0: pairs that do not belong together are not "
+            "told apart.",
+            (f"Give `{name}` the target `2 * target - 1`: -1 for pairs that do not belong together.",),
+        )
 
     def _counts(self, history: History, known: Fit) -> Finding | None:
         """A loss for logarithms of rates that is given the rates."""

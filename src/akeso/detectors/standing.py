@@ -319,6 +319,21 @@ def validation_loss(history: History) -> Series:
     return Series(series.steps, series.values * validation_scale(history))
 
 
+def validation_accuracy(history: History) -> Series:
+    """The validation accuracy as it was seen, or as the script prints it where none was; empty without either."""
+    seen = history.series("val_accuracy").finite()
+    if seen:
+        return seen
+    printed = dict(history.facts.get("printed_metrics") or {})
+    for name in ("val_accuracy", "test_accuracy"):
+        points = {int(step): float(value) for step, value in printed.get(name) or ()}
+        values = np.array([value for _, value in sorted(points.items())], np.float64)
+        if len(values) and np.isfinite(values).all():
+            percent = 100.0 if values.max() > 1.0 else 1.0
+            return Series(np.array(sorted(points), np.int64), values / percent)
+    return seen
+
+
 def validation_scale(history: History) -> float:
     """What brings a validation loss to the scale of the training loss, which may be a sum or carry a factor."""
     scale = history.facts.get("val_scale")

@@ -1,4 +1,4 @@
-"""What validation shows: overfitting, and results too good to be true."""
+"""What validation shows: overfitting, results too good to be true, and none of what was learnt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import numpy as np
 from akeso.detectors import curves
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
-from akeso.detectors.standing import Standing, several_losses, standing, validation_loss
+from akeso.detectors.standing import (
+    Standing,
+    chance_level,
+    several_losses,
+    standing,
+    validation_accuracy,
+    validation_loss,
+)
+from akeso.detectors.steps import pass_length
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import History, Series
 
@@ -26,6 +34,7 @@ class Overfitting(Detector):
     rise: float = 0.1
     rise_that_matters: float = 0.3
     rise_of_constant: float = 0.3
+    rise_of_constant_if_held: float = 0.6
     rise_worth_a_word: float = 0.05
     accuracy_lost: float = 0.03
     fitted: float = 0.7
@@ -33,7 +42,7 @@ class Overfitting(Detector):
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         validation = validation_loss(history)
-        correct = history.series("val_accuracy").finite()
+        correct = validation_accuracy(history)
         if max(len(validation), len(correct)) < self.min_evaluations or stand.adversarial or stand.diverged:
             return
         rise, best, since = _worsening(validation)
@@ -54,7 +63,9 @@ class Overfitting(Detector):
             return
         severity: Severity = "info"
         worth = rise * best / stand.baseline if math.isfinite(stand.baseline) else math.nan
-        grave = worth >= self.rise_of_constant
+        # Answers that stay as right as they were are only given with too much confidence.
+        held = len(correct) >= self.min_evaluations and not by_accuracy
+        grave = worth >= (self.rise_of_constant_if_held if held else self.rise_of_constant)
         alone = len(correct) < self.min_evaluations and rise >= self.rise_that_matters
         if by_accuracy or grave or (alone and not worth < self.rise_worth_a_word):
             severity = "warning"
@@ -95,6 +106,132 @@ def _worsening(series: Series, *, relative: bool = True) -> tuple[float, float, 
     if best >= len(values) - 2 or rise < 3.0 * curves.noise(values) / scale:
         return 0.0, float(smooth[best]), int(series.steps[best])
     return rise, float(smooth[best]), int(series.steps[best])
+
+
+@dataclass(frozen=True)
+class ValidationMismatch(Detector):
+    """Right about samples that are new in training, and like guessing about those of validation.
+
+    Or given inputs on another scale in validation, which gets nothing out of what is learnt.
+    """
+
+    name: ClassVar[str] = "validation-mismatch"
+    min_evaluations: int = 4
+    learnt: float = 0.15
+    of_that: float = 0.25
+    ever: float = 0.5
+    far_below: float = 0.3
+    scale: float = 8.0
+    fitted: float = 0.5
+    flat: float = 0.05
+
+    def detect(self, history: History) -> Iterator[Symptom]:
+        stand = standing(history)
+        if stand.adversarial or stand.diverged:
+            return
+        found = self._scaled(history, stand) or self._guessing(history, stand)
+        if found is not None:
+            yield found
+
+    def _scaled(self, history: History, stand: Standing) -> Symptom | None:
+        """Inputs of validation that are on another scale than those of training, where that does it no good."""
+        names = ("input_mean", "input_std", "val_input_mean", "val_input_std")
+        mean, spread, own_mean, own_spread = (
+            curves.median(history.series(one).finite().values) for one in names
+        )
+        if not (spread > 0 and own_spread > 0) or not self._in_vain(history, stand):
+            return None
+        off = max(own_spread / spread, spread / own_spread)
+        if off < self.scale and not abs(own_mean - mean) > self.scale * max(spread, own_spread):
+            return None
+        return Symptom(
+            self.name,
+            "error",
+            0.9,
+            int(history.series("val_input_std").steps[0]),
+            "",
+            {
+                "input_mean": curves.rounded(mean),
+                "input_std": curves.rounded(spread),
+                "val_input_mean": curves.rounded(own_mean),
+                "val_input_std": curves.rounded(own_spread),
+                **stand.evidence(),
+            },
+            f"In validation the model is given inputs on another scale (mean {own_mean:.3g}, deviation "
+            f"{own_spread:.3g}) than in training ({mean:.3g}, {spread:.3g}), and gets nothing right that it has "
+            "learnt.",
+        )
+
+    def _in_vain(self, history: History, stand: Standing) -> bool:
+        """Whether validation stays as it was, or as bad as without a model, while the training loss goes down."""
+        if not stand.remaining < self.fitted and not (
+            stand.improved and stand.last < self.fitted * stand.first
+        ):
+            return False
+        loss = validation_loss(history)
+        if len(loss) >= self.min_evaluations:
+            worse = curves.median(curves.tail(loss.values, 0.5, 2)) > max(
+                2.0 * stand.last, 0.9 * stand.baseline
+            )
+            return worse if math.isfinite(stand.baseline) else loss.values[-1] > loss.values[0]
+        printed = dict(history.facts.get("printed_metrics") or {})
+        known = [
+            np.array([value for _, value in points])
+            for name, points in printed.items()
+            if _of_validation(name)
+        ]
+        known = [
+            values for values in known if len(values) >= self.min_evaluations and np.isfinite(values).all()
+        ]
+        return bool(known) and all(np.ptp(one) <= self.flat * abs(float(np.median(one))) for one in known)
+
+    def _guessing(self, history: History, stand: Standing) -> Symptom | None:
+        correct = validation_accuracy(history)
+        if len(correct) < self.min_evaluations:
+            return None
+        classes, chance = history.facts.get("classes"), chance_level(history)
+        even = isinstance(classes, int) and chance * max(2, classes) <= 1.5
+        if history.facts.get("task") not in ("binary", "multiclass") or not even:
+            return None
+        right = history.series("accuracy").finite()
+        fresh = self._fresh(history, right, int(correct.steps[0])) - chance
+        if not fresh >= self.learnt or stand.remaining > 1.0:
+            return None
+        usual, best = float(np.median(correct.values)) - chance, float(correct.values.max()) - chance
+        learnt = max(fresh, curves.mean(curves.tail(right.values, 0.3, 3)) - chance)
+        # A figure far below chance is of something else, as of whole sequences that are right.
+        if (
+            usual > self.of_that * fresh
+            or best > self.ever * learnt
+            or usual < (self.far_below - 1.0) * chance
+        ):
+            return None
+        return Symptom(
+            self.name,
+            "error",
+            0.75,
+            int(correct.steps[0]),
+            "",
+            {
+                "first_pass_accuracy": round(fresh + chance, 4),
+                "val_accuracy": round(usual + chance, 4),
+                "chance": round(chance, 4),
+                **stand.evidence(),
+            },
+            f"The model is right about {fresh + chance:.0%} of samples that are new to it in training, and about "
+            f"{usual + chance:.0%} in validation, where guessing gives {chance:.0%}: it is evaluated on other data, or "
+            "in another state, than it is trained in.",
+        )
+
+    def _fresh(self, history: History, right: Series, evaluated: int) -> float:
+        """The training accuracy late in the first pass over the data, in which every sample is new."""
+        end = pass_length(history) or evaluated
+        first = right.values[right.steps < end]
+        return float(np.mean(first[-3:])) if len(first) >= 5 else math.nan
+
+
+def _of_validation(name: str) -> bool:
+    return name.startswith(("val", "test", "eval"))
 
 
 @dataclass(frozen=True)

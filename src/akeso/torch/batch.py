@@ -13,7 +13,7 @@ from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
 from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
-from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of
+from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of, unwrap
 from akeso.torch.passes import Passes
 from akeso.torch.record import Record
 from akeso.torch.task import (
@@ -67,12 +67,16 @@ class BatchReader:
         self._terms: list[int] = []  # fewest and most calls of a loss function in one step
         self._models = 0
         self._sensitive: list[str] = []
+        self.fed: tuple[type[Any], torch.Size] | None = None
+        """What kind of model was trained last, and on what shape of samples."""
 
     def read(self, passes: Passes, loss: torch.Tensor, step: int) -> tuple[Items, dict[str, float]]:
         """Items to send and readings known already."""
         items: Items = []
         facts: dict[str, float] = {}
         given = passes.model_input
+        if given is not None and passes.models:
+            self.fed = (type(unwrap(passes.models[0])), given.shape[1:])
         if given is not None:
             items += inputs.input_items(given)
             marks = inputs.marks_of(given)
@@ -93,6 +97,10 @@ class BatchReader:
                 self._record.fact("loss", "custom" if passes.aligned is None else "ctc_loss")
             if passes.aligned is not None:
                 items += aligned_items(passes.aligned)
+            if passes.signs is not None and passes.signs[1].numel():
+                self._record.fact("pair_loss", passes.signs[0])
+                low, high = torch.aminmax(passes.signs[1].float())
+                items += [("target_min", low), ("target_max", high)]
             if passes.directions_alone:
                 self._record.fact("compared_by", "direction")
             return items, facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -11,11 +12,12 @@ import torch
 from torch import nn
 
 from akeso.torch import inputs
+from akeso.torch.activations import thin
 from akeso.torch.batch import BatchReader
 from akeso.torch.cadence import Cadence
 from akeso.torch.evaluation import Outcome, Phase
 from akeso.torch.events import Figures
-from akeso.torch.mailbox import Mailbox
+from akeso.torch.mailbox import Delivery, Mailbox
 from akeso.torch.naming import DROPOUTS, NORMS, unwrap
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
@@ -220,6 +222,8 @@ class Evaluations:
         if phase.dismissed and tensor.requires_grad:
             phase.over = True
             return
+        if not phase.groups and given is not None and not self._frugal:
+            self._fed(module, given, phase.step)
         rows = len(given) if given is not None and given.dim() else len(tensor) if tensor.dim() else 1
         loader = id(self.loader) if self.loader is not None else 0
         compared = sum(group.batches for group in phase.groups) < _COMPARED
@@ -228,6 +232,22 @@ class Evaluations:
         phase.output(tensor, loader, rows, training, marks, copy=not self.trained(unwrap(module)))
         if self.passes is not None and self.passes.open and not self.passes.reading and self._fruitless:
             self.passes.end()  # one block without gradients may hold a whole rollout
+
+    def _fed(self, module: nn.Module, given: torch.Tensor, step: int) -> None:
+        """Read the scale of what a model is evaluated on, where it is the one that is trained and given the like."""
+        if self._batches.fed != (type(unwrap(module)), given.shape[1:]) or not given.is_floating_point():
+            return
+        if given.numel() < 2:
+            return
+        var, mean = torch.var_mean(thin(given.detach(), 1 << 14).float(), correction=0)
+
+        def receive(delivery: Delivery) -> None:
+            spread = math.sqrt(max(delivery["var"], 0.0))
+            self._record.readings(
+                step, {"val_input_mean": {"": delivery["mean"]}, "val_input_std": {"": spread}}
+            )
+
+        self._mailbox.post([("mean", mean), ("var", var)], receive)
 
     def given(self, loss: torch.Tensor) -> None:
         """A model has given a loss beside its answers, as it does in training."""

@@ -29,6 +29,9 @@ RELATIONAL: Final = frozenset(
      "ctc_loss", "hinge_embedding_loss"}
 )  # fmt: skip
 
+#: Those of them that are told by the sign of a target which pairs belong together, and where they are given it.
+SIGNS: Final = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1}
+
 #: Differences in which a target of another shape would be spread over the prediction.
 DIFFERENCES: Final = frozenset({"sub", "__sub__", "rsub", "__rsub__", "subtract"})
 _REDUCTIONS: Final = {0: "none", 1: "mean", 2: "sum"}

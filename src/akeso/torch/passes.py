@@ -20,6 +20,7 @@ from akeso.torch.keras.layers import is_layer, units_last
 from akeso.torch.losses import (
     DIFFERENCES,
     LOSSES,
+    SIGNS,
     LossCall,
     broadcast_of,
     pair_given,
@@ -90,6 +91,7 @@ class Passes:
         self.calls: list[LossCall] = []
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
+        self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
         self.dependence = Dependence()
         self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
         self.directions = False  # whether outputs were compared with targets by their direction
@@ -135,7 +137,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
-        self.aligned = self.recurrence = None
+        self.aligned = self.recurrence = self.signs = None
         self.own_loss.clear()
         self.dependence.clear()
         self._by_hand.clear()
@@ -356,6 +358,9 @@ class Passes:
         if name == "ctc_loss":
             given = args[0] if args else kwargs.get("log_probs")
             self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
+        elif name in SIGNS:
+            signs = args[SIGNS[name]] if len(args) > SIGNS[name] else kwargs.get("target")
+            self.signs = (name, signs.detach()) if isinstance(signs, torch.Tensor) else None
         elif self.dependence.wanted and self.reading and name in ("cross_entropy", "nll_loss"):
             self.dependence.answered(*pair_given(args, kwargs), int(kwargs.get("ignore_index", -100)))
         turned = target_first(name, args, kwargs)
