@@ -34,7 +34,9 @@ _TABLE: Final = (
     "improper-output-activation", "improper-loss", "abnormal-data", "no-more-gain",
 )  # fmt: skip
 #: Consequences that say nothing new once their cause is named.
-_REDUNDANT: Final = frozenset({"unlearnable-labels", "no-more-gain", "class-imbalance"})
+_REDUNDANT: Final = frozenset(
+    {"unlearnable-labels", "no-more-gain", "class-imbalance", "validation-mismatch"}
+)
 #: How many consequences are named beside the roots.
 _CONSEQUENCES: Final = 3
 #: What is said of a part of the watch that failed.

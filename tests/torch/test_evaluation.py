@@ -354,7 +354,9 @@ def test_a_rollout_in_one_block_is_not_followed_to_its_end_and_training_is_read_
                 optimizer.zero_grad()
                 F.mse_loss(model(torch.cat([part, part], 1)), part).backward()
                 optimizer.step()
-    assert list(watch.history.series("target_mean").steps[:3]) == [0, 1, 3]
+    read = watch.history.series("target_mean").steps  # which ones come later depends on what they cost
+    assert list(read[:2]) == [0, 1]
+    assert read[-1] > 2
 
 
 @pytest.mark.parametrize(
