@@ -24,23 +24,17 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from akeso.search.recorded import RecordedTrial, load
 from benchmarks.search import evaluation, overhead
-from benchmarks.search.evaluation import (
-    RULES,
-    SHARE,
-    WANTED,
-    YARDSTICKS,
-    Line,
-    average,
-    averaged,
-    evaluate,
-)
+from benchmarks.search.evaluation import RULES, SHARE, WANTED, YARDSTICKS, evaluate
+from benchmarks.search.kept import Kept
 from benchmarks.search.pool import EACH, SUGGESTED, pack, record, unpacked
+from benchmarks.search.repeats import Line, average, averaged
 from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import Space
@@ -86,7 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rules = [rule for rule in RULES if rule not in YARDSTICKS]
     parser.add_argument("--rules", default=",".join(rules), help=f"comma separated, of {', '.join(RULES)}")
     parser.add_argument(
-        "--samplers", default="random,tpe,gp", help=f"comma separated, of {', '.join(SAMPLERS)}; smac is slow"
+        "--samplers",
+        default=None,
+        help=f"comma separated, of {', '.join(SAMPLERS)}; all, smac where it is installed",
     )
     parser.add_argument("--repeats", type=int, default=None, help="repeats of the random sampler")
     parser.add_argument("--workers", type=int, default=1, help="simulated workers")
@@ -105,9 +101,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="record what TPE and GP suggest after random trials of the pools",
     )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        default=Path("runs/search/repeats.jsonl"),
+        help="where simulated repeats are kept: a comparison goes on where it stopped",
+    )
     parser.add_argument("--first", type=int, default=0, help="number of the first trial: others than before")
     parser.add_argument("--pack", type=Path, help="also write one archive per task into this folder")
     given = parser.parse_args(argv)
+    if given.samplers is None:
+        there = find_spec("smac") is not None and given.only != "live"  # Optuna has no sampler of that name
+        given.samplers = ",".join(name for name in SAMPLERS if name != "smac" or there)
     name = given.size or ("quick" if given.quick else "card" if given.device.startswith("cuda") else "full")
     size = {"quick": QUICK, "card": CARD, "swift": SWIFT, "full": FULL}[name]
     if given.stepped is not None:
@@ -172,7 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         pools = [unpacked(pool, Path(folder)) for pool in given.pool]
         if not given.tasks:
             tasks = [task for task in tasks if any((pool / task).is_dir() for pool in pools)]
-        return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs)
+        kept = Kept(given.kept)
+        return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs, kept)
 
 
 def _drawn(pools: Sequence[Path], tasks: Sequence[str]) -> dict[str, list[RecordedTrial]]:
@@ -200,6 +206,7 @@ def judge(
     workers: int,
     share: float,
     jobs: int = 1,
+    kept: Kept | None = None,
 ) -> int:
     """Print the comparison and the issue's figures beside those reached; 1 when one falls short."""
     print("All figures below are simulated from recorded trials with their recorded wall-clock times.")
@@ -219,7 +226,7 @@ def judge(
         suggested = [trial for folder in folders if folder.is_dir() for trial in load(folder).trials]
         lines += evaluate(
             study, SPACES[task], samplers=samplers, rules=rules, workers=workers, share=share, jobs=jobs,
-            suggested=suggested, say=show,
+            suggested=suggested, say=show, kept=kept,
         )  # fmt: skip
     if not lines:
         print("nothing to compare: record a pool first")

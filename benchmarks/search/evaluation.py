@@ -8,28 +8,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
 from akeso.history import Floats
-from akeso.search.measures import (
-    Interval,
-    Result,
-    average_time_saved,
-    bootstrap,
-    mean_interval,
-    time_saved,
-    top_hit_ratio,
-    tsba,
-)
+from akeso.search.measures import Result, time_saved, top_hit_ratio
 from akeso.search.profiles import AKESO, BTTACKLER
 from akeso.search.recorded import RecordedStudy, RecordedTrial
 from akeso.search.rules import ExtrapolationRule, NanRule, NoRule, ProfileRule, Rule, Seen
 from akeso.search.simulation import Simulated, simulate
 from akeso.search.tally import finals_of, goal_among, is_wrong
 from akeso.search.verdict import CONTINUE, Verdict
+from benchmarks.search.kept import Kept
+from benchmarks.search.repeats import HORIZON, Line, Repeat, Searches
 from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.space import Space
 
@@ -39,8 +33,6 @@ from benchmarks.search.space import Space
 SHARE = 0.15
 #: What is asked of ``akeso``, on average.
 WANTED = {"TSBA": 0.45, "Top10HR": 0.75, "false stops": 0.02, "overhead": 0.01}
-#: The method is followed for so many times the budget to see when it reaches the baseline's best.
-HORIZON = 2.0
 #: In the place of a rule: the plain search once more, with other random numbers. Two equal searches have half of the
 #: ten best each, but not a TSBA of zero: what a search reached by luck, another reaches late.
 AGAIN = "again"
@@ -102,93 +94,6 @@ RULES: dict[str, Callable[[int], Rule]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Searches:
-    """What a repeat is made of: the results of both searches, of ours as far as it is followed."""
-
-    ours: tuple[Result, ...]
-    theirs: tuple[Result, ...]
-    budget: float
-    maximize: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """One repeat of one rule against the plain sampler."""
-
-    hit_ratio: float
-    ceiling: float
-    times: tuple[float, float] | None
-    trials: int
-    trials_without: int
-    whole: int
-    ended: int
-    false: int
-    false_stops: int
-    searches: Searches | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the table."""
-
-    task: str
-    sampler: str
-    rule: str
-    repeats: tuple[Repeat, ...]
-
-    @property
-    def hit_ratio(self) -> Interval:
-        return mean_interval([r.hit_ratio for r in self.repeats])
-
-    @property
-    def ceiling(self) -> float:
-        """The Top10HR of a rule that knew all recorded trials at once."""
-        return float(np.mean([r.ceiling for r in self.repeats]))
-
-    @property
-    def tsba(self) -> Interval:
-        pairs = [r.times for r in self.repeats if r.times is not None]
-        return bootstrap(pairs, lambda xs: tsba(xs))  # type: ignore[arg-type]
-
-    @property
-    def averaged(self) -> Interval:
-        """Time saved until the average of the repeats has what the average of the plain searches came to."""
-        known = [r.searches for r in self.repeats if r.searches is not None]
-        return bootstrap(known, _saved_on_average, draws=200)  # type: ignore[arg-type]
-
-    @property
-    def more_trials(self) -> float:
-        return sum(r.trials for r in self.repeats) / max(1, sum(r.trials_without for r in self.repeats))
-
-    @property
-    def whole(self) -> float:
-        return float(np.mean([r.whole for r in self.repeats]))
-
-    @property
-    def false(self) -> float:
-        """Trials of the best quarter of their search that were lost, as a share of all its trials."""
-        return sum(r.false for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
-
-    @property
-    def false_stops(self) -> float:
-        """The part of them that was stopped as hopeless."""
-        return sum(r.false_stops for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
-
-
-def _saved_on_average(searches: Sequence[Searches]) -> float:
-    if not searches:
-        return math.nan
-    one = searches[0]
-    times = average_time_saved(
-        [(each.ours, each.theirs) for each in searches],
-        maximize=one.maximize,
-        budget=one.budget,
-        horizon=HORIZON * one.budget,
-    )
-    return tsba([times]) if times is not None else math.nan
-
-
 def budget_of(study: RecordedStudy, share: float, workers: int) -> float:
     """The seconds in which plain random search gets through ``share`` of the pool."""
     return share * sum(t.seconds[-1] for t in study.trials if t.seconds) / workers
@@ -245,18 +150,25 @@ def _repeat(
     drawn: Sequence[int],
     sampler: str,
     space: Space,
-    rules: Sequence[str],
     workers: int,
     budget: float,
     seed: int,
+    rules: Sequence[str],
 ) -> list[Repeat]:
-    """One repeat of a sampler: every rule against the search without one."""
+    """One repeat of a sampler: each of these rules against the search without one."""
+    if not rules:
+        return []
     make = SAMPLERS[sampler]
-    plain = simulate(study, NoRule(), make(study, space, seed, drawn), workers=workers, budget=budget)
+    known = frozenset(drawn)
+    spent = [trial.seconds[-1] for trial in study.trials if trial.number in known]
+    planned = round(workers * budget / float(np.mean(spent)))
+    plain = simulate(
+        study, NoRule(), make(study, space, seed, drawn, planned), workers=workers, budget=budget
+    )
     found = []
     for rule in rules:
         factor = _FASTER if rule == THRICE else 1.0
-        chooser = make(study, space, seed + _OTHER if rule in (AGAIN, THRICE) else seed, drawn)
+        chooser = make(study, space, seed + _OTHER if rule in (AGAIN, THRICE) else seed, drawn, planned)
         end = factor * HORIZON * budget
         method = simulate(study, RULES[rule](study.epochs), chooser, workers=workers, budget=end)
         found.append(compare(_hurried(method, factor), plain, study, budget))
@@ -293,10 +205,12 @@ def evaluate(
     jobs: int = 1,
     suggested: Sequence[RecordedTrial] = (),
     say: Callable[[Line], None] | None = None,
+    kept: Kept | None = None,
 ) -> list[Line]:
     """Every sampler with every rule, so many repeats each, against the same sampler without a rule.
 
-    Samplers that learn may also take the trials that such samplers ``suggested`` when they were recorded.
+    Samplers that learn may also take the trials that such samplers ``suggested`` when they were recorded. What is
+    ``kept`` is not simulated again.
     """
     study = whole_trials(study)
     drawn = [trial.number for trial in study.trials]
@@ -306,29 +220,21 @@ def evaluate(
     with _mapping(jobs) as mapped:
         for sampler, repeats in samplers.items():
             trials = study if sampler == "random" else everything
-            one = partial(_repeat, trials, drawn, sampler, space, rules, workers, budget)
-            found = list(mapped(one, range(repeats)))
-            for rule, repeated in zip(rules, zip(*found, strict=True), strict=True):
-                line = Line(study.name, sampler, rule, repeated)
+            made: dict[tuple[str, int], Repeat] = {}
+            if kept is not None:
+                name = kept.naming(trials.trials, study.name, sampler, share, workers)
+                pairs = product(rules, range(repeats))
+                made = {pair: known for pair in pairs if (known := kept.get(name(*pair))) is not None}
+            missing = [[rule for rule in rules if (rule, seed) not in made] for seed in range(repeats)]
+            one = partial(_repeat, trials, drawn, sampler, space, workers, budget)
+            for seed, found in enumerate(mapped(one, range(repeats), missing)):
+                for rule, repeat in zip(missing[seed], found, strict=True):
+                    made[rule, seed] = repeat
+                    if kept is not None:
+                        kept.add(name(rule, seed), repeat)
+            for rule in rules:
+                line = Line(study.name, sampler, rule, tuple(made[rule, seed] for seed in range(repeats)))
                 lines.append(line)
                 if say is not None:
                     say(line)
     return lines
-
-
-def averaged(lines: list[Line], rule: str) -> float:
-    """Time saved by the averages of repeats, averaged over tasks and samplers."""
-    mine = [line.averaged.mean for line in lines if line.rule == rule]
-    return float(np.mean(mine)) if mine else math.nan
-
-
-def average(lines: list[Line], rule: str) -> tuple[float, float, float]:
-    """TSBA, Top10HR and false stops of a rule, averaged over tasks and samplers."""
-    mine = [line for line in lines if line.rule == rule]
-    if not mine:
-        return math.nan, math.nan, math.nan
-    return (
-        float(np.mean([line.tsba.mean for line in mine])),
-        float(np.mean([line.hit_ratio.mean for line in mine])),
-        float(np.mean([line.false for line in mine])),
-    )

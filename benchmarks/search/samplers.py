@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from scipy.special import ndtr
 from akeso.search.recorded import RecordedStudy
 from akeso.search.simulation import Chooser, Ended, in_order
 from akeso.search.traits import squared_distances
-from benchmarks.search.space import Choice, Number, Space, places
+from benchmarks.search.space import Choice, Space, places
 
 Array = NDArray[np.float64]
 STARTUP = 10
@@ -34,17 +33,22 @@ CANDIDATES = 24
 NOISE = 0.1
 
 
-def random_order(study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> Chooser:
+def random_order(
+    study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int
+) -> Chooser:
     """Trials in random order."""
     return in_order([int(n) for n in np.random.default_rng(seed).permutation(drawn)])
 
 
-class _Ranked(ABC):
+class Ranked(ABC):
     """A chooser that begins at random and then takes the trial with the highest score."""
 
     _informed = True
+    _startup = STARTUP
 
-    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
+    def __init__(
+        self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int
+    ) -> None:
         self._order = [int(n) for n in np.random.default_rng(seed).permutation(drawn)]
         random = frozenset(self._order)
         self._order += [trial.number for trial in study.trials if trial.number not in random]
@@ -59,7 +63,7 @@ class _Ranked(ABC):
     def __call__(self, ended: Sequence[Ended], taken: frozenset[int]) -> int | None:
         values = np.array([self._cost(e) for e in ended])
         known = np.isfinite(values)
-        if len(ended) < STARTUP or known.sum() < 4:
+        if len(ended) < self._startup or known.sum() < 4:
             return next((number for number in self._order[: self._beginning] if number not in taken), None)
         free = [number for number in self._order if number not in taken]
         if not free:
@@ -83,13 +87,15 @@ class _Ranked(ABC):
         """The most promising of the free trials."""
 
 
-class Tpe(_Ranked):
+class Tpe(Ranked):
     """Tree-structured Parzen estimator: the candidate most like the good trials and least like the others."""
 
     _informed = False  # Optuna's sorts stopped trials behind all others by itself
 
-    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
-        super().__init__(study, space, seed, drawn)
+    def __init__(
+        self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int
+    ) -> None:
+        super().__init__(study, space, seed, drawn, planned)
         self._columns = {
             name: np.array(
                 [
@@ -133,7 +139,7 @@ class Tpe(_Ranked):
         return total
 
 
-class Gp(_Ranked):
+class Gp(Ranked):
     """Gaussian process with a Matern 5/2 kernel and expected improvement over the whole rest of the pool."""
 
     _scale = 1.0
@@ -202,52 +208,17 @@ def _likelihood(x: Array, y: Array, scale: float) -> float:
     return float(-0.5 * solved @ solved - np.log(np.diag(cholesky)).sum())
 
 
-class Smac(_Ranked):
-    """SMAC's own random forest and expected improvement, over the whole rest of the pool; needs ``smac``."""
+def _smac(study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int) -> Chooser:
+    from benchmarks.search.forest import Smac  # an extra of its own
 
-    def __init__(self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int]) -> None:
-        try:
-            from ConfigSpace import Configuration, ConfigurationSpace
-            from smac.acquisition.function import EI
-            from smac.model.random_forest import RandomForest
-        except ModuleNotFoundError as error:
-            raise SystemExit(
-                f"the sampler smac needs a package that is not there ({error}); pip install smac"
-            ) from None
-        super().__init__(study, space, seed, drawn)
-        domains = ConfigurationSpace(
-            {name: _smac_domain(name, domain) for name, domain in space.items()}, seed=seed
-        )
-        self._forest = RandomForest(domains, seed=seed)
-        self._improvement = EI()
-        self._encoded = {
-            number: Configuration(domains, values=dict(params)).get_array()
-            for number, params in self._params.items()
-        }
-
-    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
-        ranks = np.argsort(np.argsort(costs)) / max(1, len(costs) - 1)
-        self._forest.train(np.stack([self._encoded[n] for n in seen]), ranks)
-        best = float(ranks[~stopped].min() if np.any(~stopped) else ranks.min())
-        self._improvement.update(model=self._forest, eta=best, num_data=len(seen))
-        scores = self._improvement._compute(np.stack([self._encoded[n] for n in free]))
-        return free[int(np.argmax(scores))]
+    return Smac(study, space, seed, drawn, planned)
 
 
-def _smac_domain(name: str, domain: Number | Choice) -> Any:
-    from ConfigSpace import Categorical, Float, Integer
-
-    if isinstance(domain, Choice):
-        return Categorical(name, domain.options)
-    if domain.whole:
-        return Integer(name, (int(domain.low), int(domain.high) - 1))
-    return Float(name, (domain.low, domain.high), log=domain.log)
-
-
-#: From the trials to choose from, their space, a seed, and the numbers of those that were drawn at random.
-SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int, Sequence[int]], Chooser]] = {
+#: From the trials to choose from, their space, a seed, the numbers of those that were drawn at random, and how many
+#: trials a plain search is to have.
+SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int, Sequence[int], int], Chooser]] = {
     "random": random_order,
     "tpe": Tpe,
     "gp": Gp,
-    "smac": Smac,
+    "smac": _smac,
 }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,9 @@ from akeso.search.recorded import RecordedTrial, StudyRecorder, of_trials
 from akeso.search.rules import NoRule
 from akeso.search.simulation import simulate
 from benchmarks.search import __main__ as program
-from benchmarks.search import configurations, evaluation
+from benchmarks.search import configurations, evaluation, kept
 from benchmarks.search.configurations import Suggested
+from benchmarks.search.kept import Kept
 from benchmarks.search.pool import SUGGESTED
 from benchmarks.search.samplers import SAMPLERS, _matern, _Process
 from benchmarks.search.space import Choice, Number, Space, places
@@ -71,11 +75,13 @@ def test_suggesting_without_random_trials_is_refused_and_says_what_to_give(tmp_p
         )
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "smac"])
 def test_samplers_that_learn_begin_at_random_and_then_take_suggested_trials_too(sampler: str) -> None:
+    if sampler == "smac":
+        pytest.importorskip("smac")
     pool, more = drawn(range(200)), drawn(range(1000, 1200))
     study = of_trials([*pool, *more], maximize=True, epochs=10)
-    chooser = SAMPLERS[sampler](study, SPACE, 0, [trial.number for trial in pool])
+    chooser = SAMPLERS[sampler](study, SPACE, 0, [trial.number for trial in pool], 40)
     ended = simulate(study, NoRule(), chooser, budget=400.0).ended
     assert all(trial.number < 200 for trial in ended[:10])
     assert any(trial.number >= 1000 for trial in ended[10:])
@@ -94,6 +100,49 @@ def test_random_search_is_judged_by_random_trials_alone() -> None:
     assert learning.ceiling < random.ceiling, "the plain search finds suggested trials, which are the best"
 
 
+def test_a_comparison_goes_on_where_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = of_trials(drawn(range(80)), maximize=True, epochs=10)
+    file, simulated = tmp_path / "runs" / "repeats.jsonl", []
+    before = evaluation.simulate
+
+    def counting(*given: Any, **how: Any) -> Any:
+        simulated.append(given[1].name)
+        return before(*given, **how)
+
+    def lines(repeats: int, rules: list[str]) -> list[Any]:
+        simulated.clear()
+        return evaluation.evaluate(
+            study, SPACE, samplers={"tpe": repeats}, rules=rules, share=0.3, kept=Kept(file)
+        )
+
+    monkeypatch.setattr(evaluation, "simulate", counting)
+    first = lines(2, ["nan"])
+    assert simulated == ["none", "nan"] * 2
+    with file.open("a") as torn:
+        torn.write('{"of": "nan 2')
+    assert lines(2, ["nan"]) == first
+    assert simulated == []
+    more = lines(3, ["nan", "akeso"])
+    assert simulated == ["none", "akeso"] * 2 + ["none", "nan", "akeso"]
+    assert more[0].repeats[:2] == first[0].repeats
+    assert lines(3, ["nan", "akeso"]) == more
+    assert simulated == []
+    monkeypatch.setattr(kept, "JUDGING", kept.JUDGING[1:])  # as if the source had changed
+    assert lines(2, ["nan"]) == first
+    assert simulated == ["none", "nan"] * 2
+
+
+def test_kept_repeats_belong_to_all_source_that_a_simulation_runs() -> None:
+    code = (
+        "import sys, benchmarks.search.evaluation, benchmarks.search.kept as kept;"
+        "from akeso.search import optuna_rules;"
+        "print(*[m for m in sys.modules if m.startswith(('akeso.', 'benchmarks.search.')) and m not in kept.JUDGING])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    harmless = {"akeso.errors", "akeso.extras", "akeso.search", "akeso.search._optional"}
+    assert set(done.stdout.split()) - harmless == {"benchmarks.search.kept", "benchmarks.search.repeats"}
+
+
 def test_a_pool_shows_by_its_folders_which_trials_were_suggested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +152,7 @@ def test_a_pool_shows_by_its_folders_which_trials_were_suggested(
         for trial in trials:
             recorder.add(trial)
     arguments = ["--only", "evaluate", "--tasks", "Task", "--rules", "nan", "--repeats", "2", "--jobs", "1"]
+    arguments += ["--kept", str(tmp_path / "kept.jsonl")]
     assert (
         program.main([*arguments, "--samplers", "random,tpe", "--share", "0.2", "--pool", str(tmp_path)]) == 0
     )
