@@ -29,8 +29,9 @@ from akeso.search.measures import Result, time_of_best, time_saved, time_to_reac
 from akeso.search.simulation import Ended
 from akeso.search.verdict import CONTINUE, Action, Verdict
 from benchmarks.search.configurations import made_sampler
-from benchmarks.search.evaluation import HORIZON, WANTED, Line, Repeat, average
+from benchmarks.search.evaluation import WANTED
 from benchmarks.search.pool import OutOfTime, start_mps
+from benchmarks.search.repeats import HORIZON, Line, Repeat, average
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import suggest
 from benchmarks.search.tasks import TASKS, Size, Task, Training

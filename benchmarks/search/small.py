@@ -32,9 +32,10 @@ from akeso.search.recorded import StudyRecorder, load
 from akeso.search.simulation import Ended
 from akeso.search.tally import goal_among, is_wrong
 from benchmarks.search.configurations import Drawn, made_sampler
-from benchmarks.search.evaluation import WANTED, Line, Repeat, average
+from benchmarks.search.evaluation import WANTED
 from benchmarks.search.live import made_pruner, objective, verdict_of
 from benchmarks.search.pool import record_trial
+from benchmarks.search.repeats import Line, Repeat, average
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.tasks import Training
 
