@@ -100,6 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="record what TPE and GP suggest after random trials of the pools",
     )
+    parser.add_argument(
+        "--deeper",
+        action="store_true",
+        help="with --suggested: after some of those that the pools hold of such trials, too",
+    )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
     parser.add_argument(
         "--kept",
@@ -162,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             first=given.first,
             known=_drawn(given.pool, tasks) if given.suggested else None,
             each=given.trials or EACH,
+            earlier=_held(given.pool, tasks, SUGGESTED) if given.deeper else None,
         )
         if given.pack:
             pack(given.pool[0], tasks, given.pack)
@@ -181,14 +187,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return judge(pools, tasks, samplers, given.rules.split(","), given.workers, given.share, jobs, kept)
 
 
-def _drawn(pools: Sequence[Path], tasks: Sequence[str]) -> dict[str, list[RecordedTrial]]:
-    """The random trials that are known of every task."""
+def _held(pools: Sequence[Path], tasks: Sequence[str], kind: str = "") -> dict[str, list[RecordedTrial]]:
+    """The trials of every task that pools hold, those drawn at random or of another kind."""
     found: dict[str, list[RecordedTrial]] = {task: [] for task in tasks}
     with tempfile.TemporaryDirectory() as folder:
         for pool in (unpacked(given, Path(folder)) for given in pools):
             for task in tasks:
-                if (pool / task).is_dir():
-                    found[task] += load(pool / task).trials
+                if (pool / kind / task).is_dir():
+                    found[task] += load(pool / kind / task).trials
+    return found
+
+
+def _drawn(pools: Sequence[Path], tasks: Sequence[str]) -> dict[str, list[RecordedTrial]]:
+    """The random trials that are known of every task."""
+    found = _held(pools, tasks)
     missing = [task for task in tasks if not found[task]]
     if missing:
         raise SystemExit(

@@ -63,6 +63,7 @@ class Suggested:
     """What a worker that trains ``first``, ``first + step``, ... is suggested in one search after the other.
 
     ``known`` are random trials, ``done`` those that this recording has made before; each search makes ``each`` more.
+    One that is to look where long searches do begins with as many of those that were suggested ``earlier``, too.
     """
 
     space: Space
@@ -72,6 +73,7 @@ class Suggested:
     step: int
     each: int
     done: Sequence[RecordedTrial] = ()
+    earlier: Sequence[RecordedTrial] = ()
     _part: int = field(default=-1, init=False)
     _study: Any = field(default=None, init=False)
     _asked: Any = field(default=None, init=False)
@@ -102,13 +104,17 @@ class Suggested:
         self._study = optuna.create_study(
             direction="maximize" if self.maximize else "minimize", sampler=sampler
         )
-        chosen = seed.permutation(len(self.known))[:BEGINNING]
+        chosen = [
+            trials[int(i)]
+            for trials in (self.known, self.earlier)
+            for i in seed.permutation(len(trials))[:BEGINNING]
+        ]
         mine = [
             t
             for t in self.done
             if (t.number - self.first) % self.step == 0 and self._part_of(t.number) == part
         ]
-        for trial in [*(self.known[int(i)] for i in chosen), *mine]:
+        for trial in [*chosen, *mine]:
             value = self._value(trial)
             if value is not None:
                 self._study.add_trial(

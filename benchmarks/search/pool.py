@@ -141,6 +141,7 @@ def work(
     keep: bool,
     known: Sequence[RecordedTrial] | None,
     each: int,
+    earlier: Sequence[RecordedTrial],
 ) -> None:
     """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
     import torch
@@ -158,7 +159,7 @@ def work(
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        source = Suggested(task.space, task.maximize, known, index, step, each, before)
+        source = Suggested(task.space, task.maximize, known, index, step, each, before, earlier)
     number, longest = index, 0.0
     while time.time() + 0.5 * longest < until:
         if number not in done:
@@ -200,10 +201,12 @@ def record(
     grace: float = 30.0,
     known: Mapping[str, Sequence[RecordedTrial]] | None = None,
     each: int = EACH,
+    earlier: Mapping[str, Sequence[RecordedTrial]] | None = None,
 ) -> None:
     """Fill the pools of several tasks at once for so many minutes, from the trial with this number on.
 
-    With ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more.
+    With ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more; with
+    trials that were suggested ``earlier``, after some of those as well.
     """
     if known is not None:
         out = out / SUGGESTED
@@ -217,6 +220,7 @@ def record(
         arguments = (
             task, first + mates.index(place), len(mates), size, device, str(out / task),
             begun + 60 * minutes, grace, keep, None if known is None else known[task], each,
+            (earlier or {}).get(task, ()),
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))
