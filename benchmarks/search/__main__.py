@@ -34,7 +34,7 @@ from benchmarks.search import evaluation, overhead
 from benchmarks.search.evaluation import RULES, SHARE, WANTED, YARDSTICKS, evaluate
 from benchmarks.search.kept import Kept
 from benchmarks.search.pool import EACH, SUGGESTED, pack, record, unpacked
-from benchmarks.search.repeats import Line, average, averaged
+from benchmarks.search.repeats import Line, average
 from benchmarks.search.samplers import SAMPLERS
 from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import Space
@@ -263,16 +263,17 @@ def show(line: Line) -> None:
 
 def verdict(lines: list[Line], rules: list[str], added: float, pool: Path) -> int:
     """The averages, the wanted figures beside those reached, and the exit code."""
-    print("\naverages over tasks and samplers")
-    averages = {rule: (averaged(lines, rule), *average(lines, rule)) for rule in rules}
-    for rule, (saved, paired, hits, false) in averages.items():
-        print(
-            f"{rule:14} TSBA {saved:7.1%} (of single pairs {paired:7.1%})  Top10HR {hits:6.1%}  "
-            f"false stops {false:6.2%}"
-        )
+    print("\naverages over tasks and samplers, with 95 % intervals")
+    averages = {rule: average(lines, rule) for rule in rules}
+    for rule, one in averages.items():
+        print(f"{rule:14} {one}")
+    for sampler in dict.fromkeys(line.sampler for line in lines if "akeso" in averages):
+        theirs = [line for line in lines if line.sampler == sampler]
+        print(f"akeso {sampler:8} {average(theirs, 'akeso')}")
     if "akeso" not in averages:
         return 0
-    saved, _, hits, false = averages["akeso"]
+    mine = averages["akeso"]
+    saved, hits, false = mine.saved.mean, mine.hit_ratio.mean, mine.false
     others = [averages[rule] for rule in rules if rule not in ("akeso", *YARDSTICKS)]
     checks = [
         ("TSBA", f">= {WANTED['TSBA']:.0%}", f"{saved:.1%}", saved >= WANTED["TSBA"]),
@@ -281,7 +282,8 @@ def verdict(lines: list[Line], rules: list[str], added: float, pool: Path) -> in
         ("overhead", f"<= {WANTED['overhead']:.0%}", f"{added:.2%}", added <= WANTED["overhead"]),
     ]
     if others:
-        best_saved, best_hits = max(o[0] for o in others), max(o[2] for o in others)
+        best_saved = max(o.saved.mean for o in others)
+        best_hits = max(o.hit_ratio.mean for o in others)
         checks += [
             ("TSBA, best other rule", f"> {best_saved:.1%}", f"{saved:.1%}", saved > best_saved),
             ("Top10HR, best other rule", f"> {best_hits:.1%}", f"{hits:.1%}", hits > best_hits),
@@ -291,8 +293,14 @@ def verdict(lines: list[Line], rules: list[str], added: float, pool: Path) -> in
         print(f"{name:26} {wanted:>10} {reached:>10}  {'' if held else 'short'}")
     document = {
         "averages": {
-            rule: dict(zip(("tsba", "tsba_of_pairs", "hit_ratio", "false_stops"), a, strict=True))
-            for rule, a in averages.items()
+            rule: {
+                "tsba": one.saved.mean,
+                "tsba_of_pairs": one.saved_of_pairs.mean,
+                "hit_ratio": one.hit_ratio.mean,
+                "trials": one.more_trials,
+                "false_stops": one.false,
+            }
+            for rule, one in averages.items()
         },
         "overhead": added,
         "held": {name: held for name, _, _, held in checks},

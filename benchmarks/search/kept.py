@@ -14,9 +14,8 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from akeso.search import measures
 from akeso.search.recorded import RecordedTrial
-from benchmarks.search.repeats import Repeat, Searches
+from benchmarks.search.repeats import Repeat, repeat_of
 
 #: Whose source a repeat depends on.
 JUDGING = (
@@ -45,7 +44,7 @@ class Kept:
                     said = json.loads(line)
                 except ValueError:
                     continue
-                self._known[said["of"]] = _read(said["repeat"])
+                self._known[said["of"]] = repeat_of(said["repeat"])
 
     def naming(self, trials: Iterable[RecordedTrial], *of: object) -> Callable[[str, int], str]:
         """What gives the name of a rule's repeat on these trials, by the source that there is now."""
@@ -77,19 +76,3 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         made.update(part)
     return made.hexdigest()[:16]
-
-
-def _read(said: dict[str, object]) -> Repeat:
-    searches, times = said.pop("searches"), said.pop("times")
-    known = None
-    if isinstance(searches, dict):
-        ours, theirs = (
-            tuple(measures.Result(one["seconds"], one["value"]) for one in searches.pop(side))
-            for side in ("ours", "theirs")
-        )
-        known = Searches(ours, theirs, **searches)
-    return Repeat(
-        searches=known,
-        times=tuple(times) if isinstance(times, list) else None,  # type: ignore[arg-type]
-        **said,  # type: ignore[arg-type]
-    )

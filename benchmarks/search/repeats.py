@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,17 @@ class Repeat:
     searches: Searches | None = None
 
 
+def repeat_of(said: dict[str, Any]) -> Repeat:
+    """The repeat that was written as plain JSON values."""
+    known = said.get("searches")
+    searches = None
+    if known is not None:
+        ours, theirs = (tuple(Result(**one) for one in known[side]) for side in ("ours", "theirs"))
+        searches = Searches(ours, theirs, known["budget"], known["maximize"])
+    times = None if said["times"] is None else tuple(said["times"])
+    return Repeat(**{**said, "searches": searches, "times": times})
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One row of the table."""
@@ -86,13 +98,20 @@ class Line:
 
     @property
     def false(self) -> float:
-        """Trials of the best quarter of their search that were lost, as a share of all its trials."""
-        return sum(r.false for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
+        """Trials of the best quarter of their search that were lost, as a share of all its trials.
+
+        NaN where nobody knows what they would have come to.
+        """
+        return self._share(sum(r.false for r in self.repeats))
 
     @property
     def false_stops(self) -> float:
         """The part of them that was stopped as hopeless."""
-        return sum(r.false_stops for r in self.repeats) / max(1, sum(r.ended for r in self.repeats))
+        return self._share(sum(r.false_stops for r in self.repeats))
+
+    def _share(self, count: int) -> float:
+        ended = sum(r.ended for r in self.repeats)
+        return count / ended if ended else math.nan
 
 
 def _saved_on_average(searches: Sequence[Searches]) -> float:
@@ -108,19 +127,59 @@ def _saved_on_average(searches: Sequence[Searches]) -> float:
     return tsba([times]) if times is not None else math.nan
 
 
-def averaged(lines: list[Line], rule: str) -> float:
-    """Time saved by the averages of repeats, averaged over tasks and samplers."""
-    mine = [line.averaged.mean for line in lines if line.rule == rule]
-    return float(np.mean(mine)) if mine else math.nan
+@dataclass(frozen=True, slots=True)
+class Average:
+    """What a rule comes to, averaged over tasks and samplers."""
+
+    saved: Interval
+    saved_of_pairs: Interval
+    hit_ratio: Interval
+    more_trials: float
+    false: float
+
+    def __str__(self) -> str:
+        return (
+            f"TSBA {self.saved} (of single pairs {self.saved_of_pairs}), Top10HR {self.hit_ratio}, "
+            f"{self.more_trials:.2f} times the trials, "
+            + (f"false stops {self.false:.2%}" if math.isfinite(self.false) else "false stops not known")
+        )
 
 
-def average(lines: list[Line], rule: str) -> tuple[float, float, float]:
-    """TSBA, Top10HR and false stops of a rule, averaged over tasks and samplers."""
+def average(lines: Sequence[Line], rule: str, *, draws: int = 200) -> Average:
+    """The averages of a rule over its rows, with intervals of repeats that are drawn anew in every row."""
     mine = [line for line in lines if line.rule == rule]
     if not mine:
-        return math.nan, math.nan, math.nan
-    return (
-        float(np.mean([line.tsba.mean for line in mine])),
-        float(np.mean([line.hit_ratio.mean for line in mine])),
+        unknown = Interval(math.nan, math.nan, math.nan)
+        return Average(unknown, unknown, unknown, math.nan, math.nan)
+    rows = [[line, *_drawn(line, draws)] for line in mine]
+
+    def over(statistic: Callable[[Line], float]) -> Interval:
+        means = np.mean([[statistic(one) for one in row] for row in rows], axis=0)
+        low, high = np.nanquantile(means[1:], [0.025, 0.975])
+        return Interval(float(means[0]), float(low), float(high))
+
+    return Average(
+        over(_averaged_of),
+        over(_paired_of),
+        over(lambda line: float(np.mean([r.hit_ratio for r in line.repeats]))),
+        float(np.mean([line.more_trials for line in mine])),
         float(np.mean([line.false for line in mine])),
     )
+
+
+def _drawn(line: Line, draws: int) -> list[Line]:
+    """The row with its repeats drawn anew, so many times."""
+    generator = np.random.default_rng(0)
+    count = len(line.repeats)
+    return [
+        replace(line, repeats=tuple(line.repeats[int(i)] for i in generator.integers(0, count, count)))
+        for _ in range(draws)
+    ]
+
+
+def _averaged_of(line: Line) -> float:
+    return _saved_on_average([r.searches for r in line.repeats if r.searches is not None])
+
+
+def _paired_of(line: Line) -> float:
+    return tsba([r.times for r in line.repeats if r.times is not None])

@@ -106,10 +106,12 @@ def test_recorded_searches_are_shown_again_on_any_machine(capsys: pytest.Capture
         "--pool",
         str(Path(__file__).parents[2] / "benchmarks/search/pools/live.tar.gz"),
     ]
-    assert main([*of_before, *kept, "--minutes", "0", "--repeats", "6"]) == 1
+    assert main([*of_before, *kept, "--minutes", "0", "--repeats", "6"]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[3] for line in shown.splitlines() if line.startswith("Ex96Trans")] == ["2", "2"]
+    assert "TSBA 53.0% [13.1%, 53.0%] (of single pairs 10.4%" in shown
     assert "Top10HR 80.0%" in shown
+    assert "false stops not known" in shown
     with pytest.raises(SystemExit):
         main(of_before)
     assert "add --device cuda, not cpu" in capsys.readouterr().err
