@@ -18,7 +18,7 @@ from akeso.search.curves import Knowledge, ValueOf
 from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
-from akeso.search.multi import judge_many
+from akeso.search.multi import judge_many, unsurpassed
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
@@ -314,7 +314,7 @@ class Health:
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
-        return judges[0].of_findings(known, costs[0], epoch=len(self._reports) - 1)
+        return judges[0].of_findings(known, costs[0], epoch=len(self._reports) - 1, safe=_safe(judges, costs))
 
     def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
         if len(costs) == 1:
@@ -335,8 +335,8 @@ class Health:
         if self._recording is not None:
             self._recording.found(diagnosis, self._inspection.steps)
         judges, costs = self._judges or self._alone(), self._reports.finite_costs()
-        epoch = len(self._reports)
-        self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True))
+        epoch, safe = len(self._reports), _safe(judges, costs)
+        self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe))
 
     def _ask_wrapped(self) -> None:
         if self._study is None or self._wrapped is None or len(self._reports.maximize) > 1:
@@ -383,3 +383,8 @@ class Health:
         """Ends the trial; also when a bare ``except:`` in the loop swallowed the first try."""
         if self._ending is not None:
             raise Ending(self._ending)
+
+
+def _safe(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool | None:
+    """Whether a trial with several objectives is among the best; None where one objective tells."""
+    return safely(lambda: unsurpassed(judges, costs), False) if len(costs) > 1 else None
