@@ -454,7 +454,9 @@ def test_the_pruner_that_optuna_puts_there_unasked_is_not_asked(pruner: Any, ask
     assert ("MedianPruner" in stopped_by) is asked
 
 
-def test_a_value_that_gets_lost_inside_the_block_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_objective_that_returns_inside_the_block_loses_one_trial_and_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def inside(trial: optuna.Trial) -> Any:
         with akeso.search.watch(trial, epochs=20) as health:
             for value in [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]:
@@ -463,9 +465,24 @@ def test_a_value_that_gets_lost_inside_the_block_is_mentioned(caplog: pytest.Log
 
     made = study()
     made.optimize(inside, n_trials=3)
-    assert [trial.state for trial in made.trials] == [TrialState.FAIL] * 3  # all of them ended early
+    assert [trial.state.name for trial in made.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert [trial.value for trial in made.trials[1:]] == [0.1, 0.1]
     said = [record.message for record in caplog.records if "return health.value" in record.message]
-    assert ["trial 0" in said[0], "trial 1" in said[1], len(said)] == [True, True, 2]
+    assert ["trial 0" in text and "trained to their end from now on" in text for text in said] == [True]
+
+
+def test_a_best_trial_that_breaks_is_pruned_where_its_value_would_be_lost() -> None:
+    def inside(trial: optuna.Trial) -> Any:
+        lost = [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]
+        with akeso.search.watch(trial, epochs=20) as health:
+            for value in lost if trial.number < 4 else [0.05, math.nan]:
+                health.report(value)
+            return health.value
+
+    made = study()
+    made.optimize(inside, n_trials=5)
+    assert [trial.state.name for trial in made.trials] == ["FAIL", *["COMPLETE"] * 3, "PRUNED"]
+    assert made.trials[-1].value == 0.05
 
 
 def test_reports_without_a_with_block_are_refused_before_they_can_end_a_study() -> None:

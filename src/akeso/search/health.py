@@ -113,6 +113,7 @@ class Health:
         self._would: list[Verdict] = []
         self._known: list[Diagnosis] = []
         self._guarded = False
+        self._loses = False  # the objective, the value of a trial that ends early
         self._entered = self._closed = False
         self._treated = False  # since the last report: what was found before says nothing any more
         self._recording = TrialRecording.of(trial, self._study, self.profile, self.epochs)
@@ -142,7 +143,7 @@ class Health:
             )
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
-            memory.mention_lost(self._study)
+            self._loses = memory.mention_lost(self._study)
             self._go_on()
         self._entered = True
         self._refresh()
@@ -352,12 +353,18 @@ class Health:
         if self.mode == "shadow":
             self._note(verdict)
             return
+        if verdict.action == "finish" and self._loses:
+            if verdict.problem != "non-finite":
+                return
+            verdict = replace(verdict, action="stop")
         if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
             self._treated = True
             return
         self._ending = verdict = self._timed(verdict)
-        if verdict and self._study is not None:
+        if self._study is not None:
             inform(self._study)
+            if verdict.action == "finish":
+                memory.ends_early(self._study, self._trial)
         self._write_reason(verdict)
         self._again()
 

@@ -32,8 +32,9 @@ USED = "akeso:used"
 _LENGTHS = 8
 
 _one_at_a_time = threading.Lock()
-#: Trials that were mentioned as lost in this process.
+#: Trials that were mentioned as lost in this process, and those that it ended early with their value.
 _mentioned: set[tuple[str, int]] = set()
+_ended_early: set[tuple[str, int]] = set()
 #: Studies of which it was said that their trials are watched more than once.
 _watched_again: set[str] = set()
 #: Changes of profile that were mentioned: workers with different ones take turns.
@@ -239,21 +240,38 @@ def chosen_pruner(pruner: Any) -> Any:
     return None if unnamed else pruner
 
 
-def mention_lost(study: Any) -> None:
-    """Say once of each trial that ended early with a value which its objective then did not return."""
+def ends_early(study: Any, trial: Any) -> None:
+    """Note that this process ends a trial early with its value."""
+    with _one_at_a_time:
+        _ended_early.add((study.study_name, trial.number))
+
+
+def mention_lost(study: Any) -> bool:
+    """Say once of each trial that ended early with a value which its objective then did not return.
+
+    Whether one of them was of this process: its objective loses such values, and others would be lost too.
+    """
+    ours = False
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name != "FAIL" or about(trial).get("outcome") != "finished early":
             continue
         with _one_at_a_time:
-            if (study.study_name, trial.number) in _mentioned:
-                continue
-            _mentioned.add((study.study_name, trial.number))
+            named = (study.study_name, trial.number)
+            lost_here, known = named in _ended_early, named in _mentioned
+            _mentioned.add(named)
+        ours = ours or lost_here
+        if known:
+            continue
         _log.warning(
             "trial %d of study %r ended early and was to keep its value, but its objective returned none, so that "
-            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it",
+            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it%s",
             trial.number,
             study.study_name,
+            ". Trials of the study that run in this process are trained to their end from now on"
+            if lost_here
+            else "",
         )
+    return ours
 
 
 def mention_again(study: Any, trial: Any) -> None:
