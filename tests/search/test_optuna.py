@@ -314,34 +314,6 @@ def test_a_fixed_trial_can_be_watched() -> None:
     assert 0 < value < 1
 
 
-def test_the_pruner_works_in_an_objective_without_watch() -> None:
-    made = study(direction="maximize", pruner=DiagnosisPruner())
-
-    def run(trial: optuna.Trial) -> float:
-        for epoch in range(4):
-            value = math.nan if trial.number == 1 and epoch == 1 else 0.5 + 0.1 * epoch
-            trial.report(value, epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return 0.8
-
-    made.optimize(run, n_trials=2)
-    assert made.trials[0].state == TrialState.COMPLETE
-    assert made.trials[1].state == TrialState.PRUNED
-    assert made.trials[1].user_attrs["akeso:problem"] == "non-finite"
-
-
-def test_a_wrapped_pruner_still_prunes_and_is_named() -> None:
-    for pruner in (
-        optuna.pruners.ThresholdPruner(upper=0.9),
-        DiagnosisPruner(optuna.pruners.ThresholdPruner(upper=0.9)),
-    ):
-        made = study(pruner=pruner)
-        made.optimize(reporting([0.5, 0.95, 0.4]), n_trials=1)
-        assert made.trials[0].state == TrialState.PRUNED
-        assert made.trials[0].user_attrs["akeso:problem"] == "ThresholdPruner"
-
-
 def test_a_study_resumed_with_another_profile_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     made = study()
     made.optimize(reporting([0.5, 0.4], epochs=2), n_trials=1)

@@ -159,7 +159,7 @@ class Health:
 
     def _go_on(self) -> None:
         """Take over what the trial reported before, where Optuna lets one that was cut off go on under a new number."""
-        if memory.about(self._trial):
+        if memory.about(self._trial).get("outcome"):
             memory.mention_again(self._study, self._trial)
             return
         self._reports.take_over(memory.reported(self._study, self._trial))

@@ -108,7 +108,9 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
     )
     said = about(trial)
     complete = trial.state.name == "COMPLETE"
-    full = complete and len(costs) == epochs and said.get("outcome", "finished") in ("finished", "repaired")
+    # One that a pruner was to stop and that has completed went on all the same.
+    whole = said.get("outcome", "finished") in ("finished", "repaired", "stopped")
+    full = complete and len(costs) == epochs and whole
     if complete and not len(costs):
         # Returned without a report: its value still counts for what the best of the study are.
         value = float(trial.values[objective])
