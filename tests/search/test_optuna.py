@@ -114,41 +114,6 @@ def test_shadow_stops_nothing_and_says_what_it_would_have_done() -> None:
     assert made.trials[1].value == 0.4
 
 
-def test_repair_lets_a_diverging_trial_complete_and_notes_what_was_used() -> None:
-    made = study()
-    made.enqueue_trial({"lr": 3e3})
-    made.optimize(lambda trial: objective(trial, epochs=8, on_problem="repair"), n_trials=1)
-    trial = made.trials[0]
-    used = trial.user_attrs[memory.USED]
-    assert trial.params["lr"] == pytest.approx(3e3)
-    assert used["repaired"]
-    assert used["learning_rate"][0] < trial.params["lr"]
-    assert trial.user_attrs[memory.TRIAL]["outcome"] == "repaired"
-    assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-def test_a_repaired_rate_works_under_a_schedule_and_leaves_no_hook() -> None:
-    from akeso.search.repair import Repair
-
-    model, optimizer = build(0.5)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
-    repair = Repair([model], [optimizer])
-    assert repair.treat("constant-prediction")
-    for _ in range(6):
-        loss = train_epoch(model, optimizer)
-        schedule.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(
-        0.5 * 0.5**6
-    )  # the schedule's own rate is untouched
-    assert math.isfinite(loss)
-    assert repair.treat("non-finite")
-    assert not repair.treat("non-finite")  # patience is over
-    assert not Repair([model], [optimizer]).treat("overfitting")
-    repair.close()
-    assert not optimizer._optimizer_step_pre_hooks
-    assert not optimizer._optimizer_step_post_hooks
-
-
 def test_a_crash_stays_a_crash_and_is_noted() -> None:
     made = study()
 

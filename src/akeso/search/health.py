@@ -18,7 +18,7 @@ from akeso.search.curves import Knowledge, ValueOf
 from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
-from akeso.search.multi import judge_many, unsurpassed
+from akeso.search.multi import among_best, judge_many
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
@@ -29,7 +29,6 @@ from akeso.search.verdict import CONTINUE, Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
 _MODES = ("stop", "shadow", "repair")
-_OUTCOMES = {"stop": "stopped", "finish": "finished early"}
 
 
 def watch(
@@ -202,7 +201,7 @@ class Health:
         elif stopped is not None:
             outcome = "stopped"
         elif self._ending is not None:
-            outcome = _OUTCOMES[self._ending.action]
+            outcome = memory.OUTCOMES[self._ending.action]
         else:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
@@ -210,12 +209,10 @@ class Health:
             "profile": self.profile.name,
             "mode": self.mode,
             "epochs": self.epochs,
-            "reports": len(self._reports),
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
+            **self._reports.about(),
         }
-        if losses := Traits.of({}, self._reports.losses).losses:
-            about["losses"] = memory.plain_losses(losses)
         if stopped is not None:
             about |= stopped
         elif self._ending is not None:
@@ -315,12 +312,20 @@ class Health:
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
-        return judges[0].of_findings(known, costs[0], epoch=len(self._reports) - 1, safe=_safe(judges, costs))
+        return judges[0].of_findings(
+            known, costs[0], epoch=len(self._reports) - 1, safe=among_best(judges, costs)
+        )
 
     def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
+        if self._reports.finite and len(self._reports.steps) >= self.epochs:
+            return CONTINUE  # it has come to its end, also where it began anew on the way
         if len(costs) == 1:
-            return judges[0].of_curve(costs[0], self._traits)
-        return judge_many(judges, costs, self.epochs, self._traits)
+            verdict = judges[0].of_curve(costs[0], self._traits)
+        else:
+            verdict = judge_many(judges, costs, self.epochs, self._traits)
+        if verdict and self._reports.repaired:
+            verdict = replace(verdict, sentence=f"Counted from its repair: {verdict.sentence}")
+        return verdict
 
     @property
     def _traits(self) -> Traits:
@@ -336,7 +341,7 @@ class Health:
         if self._recording is not None:
             self._recording.found(diagnosis, self._inspection.steps)
         judges, costs = self._judges or self._alone(), self._reports.finite_costs()
-        epoch, safe = len(self._reports), _safe(judges, costs)
+        epoch, safe = len(self._reports), among_best(judges, costs)
         self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe))
 
     def _ask_wrapped(self) -> None:
@@ -357,8 +362,7 @@ class Health:
             if verdict.problem != "non-finite":
                 return
             verdict = replace(verdict, action="stop")
-        if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
-            self._treated = True
+        if verdict.action == "stop" and self._treat(verdict.problem):
             return
         self._ending = verdict = self._timed(verdict)
         if self._study is not None:
@@ -368,6 +372,15 @@ class Health:
         self._write_reason(verdict)
         self._again()
 
+    def _treat(self, problem: str) -> bool:
+        """Whether a light remedy was tried; one that fails is none, and the trial is stopped."""
+        repair = self._repair
+        if repair is None or not safely(lambda: repair.treat(problem), False):
+            return False
+        self._treated = True
+        self._reports.begin_anew()
+        return True
+
     def _timed(self, verdict: Verdict) -> Verdict:
         """The verdict with the step at which it was made: of the optimizer, or of the reports where none is seen."""
         if verdict.step >= 0:
@@ -376,7 +389,7 @@ class Health:
         return replace(verdict, step=self._inspection.steps if models else reported)
 
     def _write_reason(self, verdict: Verdict) -> None:
-        for key, item in memory.reason_attributes(verdict, _OUTCOMES[verdict.action]).items():
+        for key, item in memory.reason_attributes(verdict).items():
             self._trial.set_user_attr(key, item)
 
     def _note(self, verdict: Verdict) -> None:
@@ -390,8 +403,3 @@ class Health:
         """Ends the trial; also when a bare ``except:`` in the loop swallowed the first try."""
         if self._ending is not None:
             raise Ending(self._ending)
-
-
-def _safe(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool | None:
-    """Whether a trial with several objectives is among the best; None where one objective tells."""
-    return safely(lambda: unsurpassed(judges, costs), False) if len(costs) > 1 else None

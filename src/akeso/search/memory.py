@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
@@ -28,6 +28,8 @@ PROFILE = "akeso:profile"
 SHADOW = "akeso:would_have"
 USED = "akeso:used"
 
+#: How a trial has ended on which somebody decided.
+OUTCOMES: Final[Mapping[str, str]] = {"stop": "stopped", "finish": "finished early"}
 #: Where the number of epochs is a hyperparameter, judges are kept for so many of its values.
 _LENGTHS = 8
 
@@ -53,10 +55,10 @@ def is_maximize(study: Any) -> tuple[bool, ...]:
     return tuple(direction.name == "MAXIMIZE" for direction in study.directions)
 
 
-def reason_attributes(verdict: Verdict, outcome: str) -> dict[str, Any]:
+def reason_attributes(verdict: Verdict) -> dict[str, Any]:
     """What is written to a trial that was ended: one readable attribute each."""
     return {
-        "akeso:outcome": outcome,
+        "akeso:outcome": OUTCOMES[verdict.action],
         "akeso:problem": verdict.problem,
         "akeso:layer": verdict.layer,
         "akeso:step": verdict.step,
@@ -138,11 +140,6 @@ def traits_of(trial: Any) -> Traits:
 
 def _number(known: Any) -> float:
     return math.nan if known is None else float(known)
-
-
-def plain_losses(losses: Sequence[float]) -> list[float | None]:
-    """Losses as a storage takes them: a few digits, and nothing where one is not finite."""
-    return [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in losses]
 
 
 class Memory:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from akeso.history import Floats
+from akeso.search._safely import safely
 from akeso.search.judge import Judge
 from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import CONTINUE, Action, Verdict
@@ -53,6 +54,11 @@ def judge_many(
         "to become."
     )
     return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
+
+
+def among_best(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool | None:
+    """Whether a trial with several objectives is among the best; None for one objective, of which its judge knows."""
+    return safely(lambda: unsurpassed(judges, costs), False) if len(costs) > 1 else None
 
 
 def unsurpassed(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool:

@@ -115,7 +115,7 @@ class DiagnosisPruner(BasePruner):
             return
         verdict = _at_report(verdict, trial)
         about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
-        self._write(study, trial, {**memory.reason_attributes(verdict, "stopped"), memory.TRIAL: about})
+        self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
         # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones.

@@ -12,6 +12,7 @@ from akeso.errors import BadInput
 from akeso.history import Floats
 from akeso.search import _optional
 from akeso.search.curves import ValueOf, costs_so_far
+from akeso.search.traits import Traits
 from akeso.search.values import all_finite, as_numbers
 
 
@@ -24,6 +25,7 @@ class Reports:
         self.losses: list[float] = []
         self.steps: set[int] = set()
         self.finite = True  # what was last reported
+        self.repaired = 0  # after so many of them the trial began anew
         self._in_study = in_study
 
     def __len__(self) -> int:
@@ -64,20 +66,28 @@ class Reports:
                 self.rows.append((value,))
                 self.losses.append(math.nan)
 
+    def about(self) -> dict[str, Any]:
+        """What a storage keeps of them beside the values: their number, and a few digits of the losses."""
+        known = Traits.of({}, self.losses).losses
+        plain = [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in known]
+        return {"reports": len(self), **({"losses": plain} if plain else {})}
+
+    def begin_anew(self) -> None:
+        """The trial was repaired: where it stood before says nothing about where it goes."""
+        self.repaired = len(self.rows)
+
     def costs(self) -> list[Floats]:
         """The running costs of each objective; infinite at the end where the last report was not finite."""
-        missing = () if self.finite else (math.nan,)
-        return [
-            costs_so_far(
-                [*(row[objective] for row in self.rows), *missing], maximize=up, value_of=self.value_of
-            )
-            for objective, up in enumerate(self.maximize)
-        ]
+        return self._costs(() if self.finite else (math.nan,))
 
     def finite_costs(self) -> list[Floats]:
         """The running costs of each objective by its finite reports alone."""
+        return self._costs(())
+
+    def _costs(self, missing: tuple[float, ...]) -> list[Floats]:
+        rows = self.rows[self.repaired :]
         return [
-            costs_so_far([row[objective] for row in self.rows], maximize=up, value_of=self.value_of)
+            costs_so_far([*(row[objective] for row in rows), *missing], maximize=up, value_of=self.value_of)
             for objective, up in enumerate(self.maximize)
         ]
 
