@@ -193,6 +193,7 @@ class Health:
             return
         self._closed = True
         overhead = self._inspection.overhead
+        history = self._inspection.history if self._recording is not None else None
         self._inspection.close()
         if self._repair is not None:
             self._repair.close()
@@ -225,7 +226,8 @@ class Health:
         if self._repair is not None and self._repair.done:
             self._trial.set_user_attr(memory.USED, self._repair.used)
         if self._recording is not None:
-            self._recording.finish("pruned by its objective" if stopped is not None else crashed, overhead)
+            why = "pruned by its objective" if stopped is not None else crashed
+            self._recording.finish(why, overhead, history)
 
     # ---- reports -----------------------------------------------------------------------------------------
 

@@ -10,7 +10,10 @@ from weakref import WeakKeyDictionary
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
+from akeso.history import History
 from akeso.search import memory
+from akeso.search._safely import safely
+from akeso.search.indicators import SEVEN, indicators
 from akeso.search.profiles import SearchProfile
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
 from akeso.search.traits import Traits
@@ -62,14 +65,22 @@ class TrialRecording:
         self._steps = max(self._steps, steps)
         self._findings.append((len(self._values), steps, diagnosis))
 
-    def finish(self, crashed: str, overhead: float) -> None:
-        """Append the trial to the recorded study."""
+    def finish(self, crashed: str, overhead: float, history: History | None = None) -> None:
+        """Append the trial to the recorded study.
+
+        From what was read of its network the indicators of BTTackler are told too: under the other profile they would
+        be missing, and a simulation would take the trial for healthy.
+        """
+        findings = [self._finding(*found) for found in self._findings]
+        if history is not None:
+            seven: list[Finding] = safely(lambda: indicators(history), [])
+            findings = [found for found in findings if found.profile != SEVEN] + seven
         trial = RecordedTrial(
             self._number,
             self._params,
             tuple(self._values),
             tuple(self._seconds),
-            tuple(self._finding(*found) for found in self._findings),
+            tuple(findings),
             crashed,
             round(overhead, 5),
             Traits.of(self._params, self._losses).losses,
