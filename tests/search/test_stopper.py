@@ -137,3 +137,25 @@ def test_wrong_metrics_of_a_report_are_clear_errors(monkeypatch: pytest.MonkeyPa
     Reported(monkeypatch)
     with pytest.raises(BadInput, match=r"ray_report takes a number, but got '0\.5'"):
         ray_report({"loss": "0.5"}, metric="loss", mode="min")
+
+
+def test_wrong_arguments_are_refused_when_the_stopper_is_made() -> None:
+    with pytest.raises(BadInput, match="value is 'last' or 'best', but value='mean'"):
+        DiagnosisStopper("loss", "min", epochs=10, value="mean")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("odd", [{"training_iteration": None}, {"akeso_action": "stop", "akeso_step": "x"}])
+def test_a_result_that_cannot_be_read_ends_no_search(odd: dict[str, Any]) -> None:
+    assert not DiagnosisStopper("loss", "min", epochs=10)("a", {"loss": 1.0, "training_iteration": 1, **odd})
+
+
+def test_a_trial_that_was_restored_is_not_compared_from_its_beginning() -> None:
+    """A new driver sees it from the middle on: its first report there is not what others began with."""
+    stopper = DiagnosisStopper("loss", "min", epochs=10)
+    for number in range(12):  # they get worse as they go on, as a model that overfits
+        for i in range(1, 11):
+            stopper(f"{number}", {"loss": 0.1 * i + 0.01 * number, "training_iteration": i})
+    answers = [stopper("restored", {"loss": 0.1 * i, "training_iteration": i}) for i in range(6, 11)]
+    assert answers == [False] * 5
+    assert stopper("broken", {"loss": math.nan, "training_iteration": 6})
+    assert stopper.reasons["broken"].sentence.startswith("The value reported after epoch 6 is not finite")

@@ -261,6 +261,8 @@ class DiagnosisStopper(Stopper):
         self.metric, self.maximize = metric, _check_mode(mode)
         self.epochs = as_count(epochs, "epochs")
         self.profile = search_profile(profile, **changes)
+        if value not in ("last", "best"):
+            raise BadInput(f"value is 'last' or 'best', but {value=}")
         self.value_of: ValueOf = value
         self.reasons: dict[str, Verdict] = {}
         self._log = _writable(Path(log)) if log is not None else None
@@ -269,6 +271,7 @@ class DiagnosisStopper(Stopper):
         self._params: dict[str, Mapping[str, Any]] = {}
         self._guarded: set[str] = set()
         self._ended: dict[str, Curve] = {}
+        self._begun: dict[str, int] = {}  # at which of its iterations each trial was first seen
         self._judge: Judge | None = None
         self._made_for = -1
         self._said_missing = False
@@ -277,12 +280,18 @@ class DiagnosisStopper(Stopper):
         """Whether the trial ends with this result."""
         if trial_id in self.reasons:
             return True
+        # In the driver an error would end the search, not the trial.
+        return safely(lambda: self._ends(trial_id, result), False)
+
+    def _ends(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        at = int(result.get("training_iteration", len(self._values.get(trial_id, ())) + 1))
+        if trial_id not in self._begun:
+            self._begun[trial_id] = at
         value = _number(_at(result, self.metric))
         if value is None:
             self._miss(trial_id, result)
             return False
         # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
-        at = int(result.get("training_iteration", len(self._values.get(trial_id, ())) + 1))
         values = self._values.setdefault(trial_id, [])
         losses = self._losses.setdefault(trial_id, [])
         del values[max(0, at - 1) :], losses[max(0, at - 1) :]
@@ -294,7 +303,11 @@ class DiagnosisStopper(Stopper):
         if verdict:
             self.reasons[trial_id] = verdict
             safely(partial(self._say, trial_id, verdict), None)
-        if verdict or len(values) >= self.epochs or result.get("done"):
+        if (
+            verdict
+            or max(len(values), at if self._restored(trial_id) else 0) >= self.epochs
+            or result.get("done")
+        ):
             self._end(trial_id, verdict)
         return bool(verdict)
 
@@ -329,11 +342,18 @@ class DiagnosisStopper(Stopper):
 
     def _of_curve(self, trial_id: str, values: list[float]) -> Verdict | None:
         judge = self._current()
+        if self._restored(trial_id):
+            # Of one that was restored nobody knows how it came to where it stands, nor how much it has left.
+            judge = Judge(self.profile, Knowledge((), 1), maximize=self.maximize)
+            values = [*values[:1] * (self._begun[trial_id] - 1), *values]
         if judge.guarding:
             self._guarded.add(trial_id)
         costs = costs_so_far(values, maximize=self.maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, self._traits(trial_id))
         return verdict if verdict else None
+
+    def _restored(self, trial_id: str) -> bool:
+        return self._begun[trial_id] > 1
 
     def _traits(self, trial_id: str) -> Traits:
         return Traits.of(self._params[trial_id], self._losses[trial_id])
@@ -349,7 +369,7 @@ class DiagnosisStopper(Stopper):
         values = self._values[trial_id]
         costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
         stopped = verdict is not None and verdict.action == "stop"
-        full = verdict is None and len(values) == self.epochs
+        full = verdict is None and len(values) == self.epochs and not self._restored(trial_id)
         settled = verdict is not None and verdict.indicator == "no-more-gain"
         expected = verdict.expected(self.maximize) if verdict is not None else math.nan
         self._ended[trial_id] = Curve(
