@@ -253,6 +253,10 @@ def test_reports_after_the_block_and_wrong_arguments_are_errors() -> None:
         akeso.search.watch(object(), epochs=1)
     with pytest.raises(BadInput, match=r"torch\.nn\.Module, several of them in a list, or None, but got str"):
         akeso.search.watch(trial, "model", epochs=1)
+    with pytest.raises(
+        BadInput, match=r"torch\.optim\.Optimizer, several of them in a list, or None, but got str"
+    ):
+        akeso.search.watch(trial, optimizer="adam", epochs=1)
     with pytest.raises(BadInput, match="Optuna pruner"):
         DiagnosisPruner("median")  # type: ignore[arg-type]
 

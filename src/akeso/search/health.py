@@ -260,7 +260,7 @@ class Health:
         if finite and len(row) == 1:
             self._trial.report(row[0], at)
         # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
-        if len(self._reports.steps) % max(1, self.epochs // 10) == 0:
+        if len(self._reports.steps) % math.ceil(self.epochs / 10) == 0:
             self._refresh()
         seen = self._inspection.epoch_ended()
         loss = given if math.isnan(seen) else seen
