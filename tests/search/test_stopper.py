@@ -15,7 +15,9 @@ pytest.importorskip("ray.tune")
 
 from akeso.errors import BadInput
 from akeso.search import tune
-from akeso.search.tune import WORST, DiagnosisStopper, ray_report, ray_watch
+from akeso.search.results import WORST
+from akeso.search.stopper import DiagnosisStopper
+from akeso.search.tune import ray_report, ray_watch
 from tests.search.trials import build, train_epoch
 
 
