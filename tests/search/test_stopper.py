@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -161,3 +162,18 @@ def test_a_trial_that_was_restored_is_not_compared_from_its_beginning() -> None:
     assert answers == [False] * 5
     assert stopper("broken", {"loss": math.nan, "training_iteration": 6})
     assert stopper.reasons["broken"].sentence.startswith("The value reported after epoch 6 is not finite")
+
+
+def test_beside_a_scheduler_the_best_quarter_is_that_of_the_search_not_of_those_it_let_through() -> None:
+    stopper = DiagnosisStopper("loss", "min", epochs=12)
+
+    def run(name: str, level: float, epochs: int) -> bool:
+        reports = ({"loss": level + 1 / i, "training_iteration": i} for i in range(1, epochs + 1))
+        return any(stopper(name, result) for result in reports)
+
+    levels = np.random.default_rng(0).permutation(np.linspace(0, 1, 60))
+    for number, level in enumerate(levels):
+        # The scheduler ends three of four after two epochs, and tells nobody.
+        run(f"{number}", float(level), 12 if level < 0.25 else 2)
+    assert not run("of the best quarter", 0.24, 12)
+    assert run("of the worst", 0.9, 12)

@@ -78,6 +78,9 @@ class DiagnosisStopper(Stopper):
         self._guarded: set[str] = set()
         self._ended: dict[str, Curve] = {}
         self._begun: dict[str, int] = {}  # at which of its iterations each trial was first seen
+        self._results = 0  # so many have come
+        self._came: dict[str, int] = {}  # with which of them each trial
+        self._heard: dict[str, int] = {}  # and with which its last report
         self._judge: Judge | None = None
         self._made_for = -1
         self._said_missing = False
@@ -97,6 +100,9 @@ class DiagnosisStopper(Stopper):
         if value is None:
             self._miss(trial_id, result)
             return False
+        self._results += 1
+        self._came.setdefault(trial_id, self._results)
+        self._heard[trial_id] = self._results
         # A trial that was perturbed or restored reports an earlier iteration again: it goes on from there.
         values = self._values.setdefault(trial_id, [])
         losses = self._losses.setdefault(trial_id, [])
@@ -166,28 +172,40 @@ class DiagnosisStopper(Stopper):
         return Traits.of(self._params[trial_id], self._losses[trial_id])
 
     def _current(self) -> Judge:
-        count = len(self._ended)
+        silent = self._silent()
+        count = len(self._ended) + len(silent)
         if self._judge is None or count >= self._made_for + max(1, self._made_for // 10):
-            knowledge = Knowledge(self._ended.values(), self.epochs)
+            others = [self._curve(name, full=False, stopped=True) for name in silent]
+            knowledge = Knowledge([*self._ended.values(), *others], self.epochs)
             self._judge, self._made_for = Judge(self.profile, knowledge, maximize=self.maximize), count
         return self._judge
 
-    def _end(self, trial_id: str, verdict: Verdict | None) -> None:
-        values = self._values[trial_id]
-        costs = running_costs(values, maximize=self.maximize, value_of=self.value_of)
-        stopped = verdict is not None and verdict.action == "stop"
-        full = verdict is None and len(values) == self.epochs and not self._restored(trial_id)
-        settled = verdict is not None and verdict.indicator == "no-more-gain"
-        expected = verdict.expected(self.maximize) if verdict is not None else math.nan
-        self._ended[trial_id] = Curve(
+    def _silent(self) -> list[str]:
+        """Trials that others have overtaken which came after their last report: most were ended by a scheduler.
+
+        A stopper is not told of these. Left out, the few that a scheduler lets through would be taken for the whole
+        study, and good ones be given up for not coming up to its best. One that is only slow counts with the end that
+        is foreseen for it until it is heard of again.
+        """
+        since = max((came for name, came in self._came.items() if len(self._values[name]) > 1), default=0)
+        return [name for name, heard in self._heard.items() if heard < since and name not in self._ended]
+
+    def _curve(self, trial_id: str, *, full: bool, stopped: bool, verdict: Verdict | None = None) -> Curve:
+        costs = running_costs(self._values[trial_id], maximize=self.maximize, value_of=self.value_of)
+        return Curve(
             tuple(costs.tolist()),
             full,
             stopped,
             trial_id in self._guarded,
-            settled,
-            expected,
+            verdict is not None and verdict.indicator == "no-more-gain",
+            verdict.expected(self.maximize) if verdict is not None else math.nan,
             self._traits(trial_id),
         )
+
+    def _end(self, trial_id: str, verdict: Verdict | None) -> None:
+        stopped = verdict is not None and verdict.action == "stop"
+        full = verdict is None and len(self._values[trial_id]) == self.epochs and not self._restored(trial_id)
+        self._ended[trial_id] = self._curve(trial_id, full=full, stopped=stopped, verdict=verdict)
 
     def _say(self, trial_id: str, verdict: Verdict) -> None:
         if self._log is not None:
