@@ -251,6 +251,21 @@ def test_nobody_else_records_what_a_process_records(tmp_path: Path) -> None:
     assert len(load(tmp_path / "recorded").trials) == 2
 
 
+def test_hyperparameters_of_every_kind_are_recorded_whenever_they_are_suggested(tmp_path: Path) -> None:
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=2) as health:
+            trial.suggest_categorical("loss", [abs])
+            health.report(1.0)
+            health.report(trial.suggest_float("x", 0, 1))
+        return health.value
+
+    study = new_study()
+    with pytest.warns(UserWarning, match="Choices for a categorical distribution"):
+        record(study, run, tmp_path, epochs=2, trials=1)
+    assert study.trials[0].state.name == "COMPLETE"
+    assert load(tmp_path).trials[0].params == {"loss": str(abs), "x": study.trials[0].params["x"]}
+
+
 @pytest.mark.parametrize("profile", [None, "bttackler"])
 def test_what_is_recorded_under_any_profile_can_be_simulated_under_bttackler(
     tmp_path: Path, profile: str | None

@@ -29,7 +29,6 @@ class TrialRecording:
 
     def __init__(self, recorder: StudyRecorder, trial: Any, detectors: str) -> None:
         self._recorder, self._trial, self._detectors = recorder, trial, detectors
-        self._params = dict(trial.params)
         self._number = recorder.claim(trial.number)
         self.journal: Path = recorder.journal(self._number)
         self._begun = time.perf_counter()
@@ -75,15 +74,16 @@ class TrialRecording:
         if history is not None:
             seven: list[Finding] = safely(lambda: indicators(history), [])
             findings = [found for found in findings if found.profile != SEVEN] + seven
+        params = dict(self._trial.params)  # some may have been suggested on the way
         trial = RecordedTrial(
             self._number,
-            self._params,
+            params,
             tuple(self._values),
             tuple(self._seconds),
             tuple(findings),
             crashed,
             round(overhead, 5),
-            Traits.of(self._params, self._losses).losses,
+            Traits.of(params, self._losses).losses,
         )
         self._recorder.add(trial)
         self._trial.set_user_attr(RECORDED, self._number)
