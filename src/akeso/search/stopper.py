@@ -115,11 +115,8 @@ class DiagnosisStopper(Stopper):
         if verdict:
             self.reasons[trial_id] = verdict
             safely(partial(self._say, trial_id, verdict), None)
-        if (
-            verdict
-            or max(len(values), at if self._restored(trial_id) else 0) >= self.epochs
-            or result.get("done")
-        ):
+        made = at if self._restored(trial_id) else len(values)
+        if verdict or made >= self.epochs or result.get("done"):
             self._end(trial_id, verdict)
         return bool(verdict)
 
