@@ -14,7 +14,9 @@ import pytest
 pytest.importorskip("ray.tune")
 
 from akeso.errors import BadInput
-from akeso.search.tune import WORST, DiagnosisStopper, ray_report
+from akeso.search.results import WORST
+from akeso.search.stopper import DiagnosisStopper
+from akeso.search.tune import ray_report
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -49,7 +49,16 @@ def models_of(model: Any) -> list[Any]:
 
 def optimizers_of(optimizer: Any) -> list[Any]:
     """The optimizers of a trial: one, several, or none that were given."""
-    return [one for one in (optimizer if isinstance(optimizer, Iterable) else [optimizer]) if one is not None]
+    several = isinstance(optimizer, Iterable) and not isinstance(optimizer, str)
+    given = (optimizer.values() if isinstance(optimizer, Mapping) else optimizer) if several else [optimizer]
+    optimizers = [one for one in given if one is not None]
+    for one in optimizers:
+        if not hasattr(one, "param_groups"):
+            raise BadInput(
+                "the optimizer of a trial is a torch.optim.Optimizer, several of them in a list, or None, but got "
+                f"{type(one).__name__}"
+            )
+    return optimizers
 
 
 class Inspection:

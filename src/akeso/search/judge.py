@@ -53,9 +53,18 @@ class Judge:
         )
 
     def of_findings(
-        self, findings: Iterable[Diagnosis], costs: Floats, *, epoch: int, within_epoch: bool = False
+        self,
+        findings: Iterable[Diagnosis],
+        costs: Floats,
+        *,
+        epoch: int,
+        within_epoch: bool = False,
+        safe: bool | None = None,
     ) -> Verdict:
-        """What follows from diagnosed problems; a trial among the best keeps its value whatever is found."""
+        """What follows from diagnosed problems; a trial among the best keeps its value whatever is found.
+
+        ``safe`` says whether it is among them, where one objective does not tell.
+        """
         wanted = self.profile.at_steps if within_epoch else self.profile.stops | self.profile.finishes
         for finding in findings:
             if finding.problem not in wanted or finding.confidence < self.profile.confidence:
@@ -64,8 +73,9 @@ class Judge:
                 continue
             if finding.problem in self.profile.finishes:
                 return Verdict.of_diagnosis(finding, "finish", epoch)
-            finite = costs[np.isfinite(costs)]
-            safe = len(finite) > 0 and self.protects(float(finite[-1]))
+            if safe is None:
+                finite = costs[np.isfinite(costs)]
+                safe = len(finite) > 0 and self.protects(float(finite[-1]))
             if safe and finding.problem != "non-finite":
                 continue
             return Verdict.of_diagnosis(finding, "finish" if safe else "stop", epoch)

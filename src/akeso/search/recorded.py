@@ -178,7 +178,8 @@ class StudyRecorder:
     def add(self, trial: RecordedTrial) -> None:
         """Append one trial: a single write, so that processes do not tear each other's lines."""
         with (self.folder / _TRIALS).open("a") as file:
-            file.write(json.dumps(trial.to_dict()) + "\n")
+            # A choice may be anything: it is kept by its name where JSON has no word for it.
+            file.write(json.dumps(trial.to_dict(), default=str) + "\n")
 
 
 def _lines(path: Path) -> Iterator[RecordedTrial]:
