@@ -266,8 +266,10 @@ class Health:
         loss = given if math.isnan(seen) else seen
         if finite:
             self._reports.losses.append(loss)
+            if self._inspection.unsettled:
+                self._reports.unsettled = len(self._reports)
         if self._recording is not None:
-            self._recording.report(row[0], self._inspection.steps, loss)
+            self._recording.report(row[0], self._inspection.steps, loss, unsettled=self._inspection.unsettled)
         self._act(self._judge_epoch())
         if finite:
             self._ask_wrapped()
@@ -333,7 +335,7 @@ class Health:
     def _traits(self) -> Traits:
         if self._repair is not None and self._repair.done:
             return NOTHING
-        return Traits.of(self._trial.params, self._reports.losses)
+        return Traits.of(self._trial.params, self._reports.losses, self._reports.unsettled)
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""

@@ -135,7 +135,7 @@ def traits_of(trial: Any) -> Traits:
     said = about(trial)
     if said.get("outcome") == "repaired":
         return NOTHING
-    return Traits(trial.params, tuple(map(_number, said.get("losses", ()))))
+    return Traits(trial.params, tuple(map(_number, said.get("losses", ()))), int(said.get("unsettled", 0)))
 
 
 def _number(known: Any) -> float:

@@ -35,6 +35,7 @@ class TrialRecording:
         self._values: list[float] = []
         self._seconds: list[float] = []
         self._losses: list[float] = []
+        self._unsettled = 0
         self._findings: list[tuple[float, int, Diagnosis]] = []
         self._steps_at_epochs = [0]
         self._steps = 0
@@ -52,9 +53,13 @@ class TrialRecording:
             )
         return cls(recorder, trial, profile.detectors)
 
-    def report(self, value: float, steps: int = 0, loss: float = math.nan) -> None:
+    def report(
+        self, value: float, steps: int = 0, loss: float = math.nan, *, unsettled: bool = False
+    ) -> None:
         """One epoch ended with this value, which may be not finite, and this mean training loss."""
         self._values.append(value)
+        if unsettled:
+            self._unsettled = len(self._values)
         self._losses.append(loss)
         self._seconds.append(time.perf_counter() - self._begun)
         self._steps_at_epochs.append(max(steps, self._steps))
@@ -84,6 +89,7 @@ class TrialRecording:
             crashed,
             round(overhead, 5),
             Traits.of(params, self._losses).losses,
+            self._unsettled,
         )
         self._recorder.add(trial)
         self._trial.set_user_attr(RECORDED, self._number)

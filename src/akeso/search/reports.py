@@ -25,6 +25,7 @@ class Reports:
         self.losses: list[float] = []
         self.steps: set[int] = set()
         self.finite = True  # what was last reported
+        self.unsettled = 0  # so many of them said nothing, for running statistics had not left their start
         self.repaired = 0  # after so many of them the trial began anew
         self._in_study = in_study
 
@@ -67,10 +68,11 @@ class Reports:
                 self.losses.append(math.nan)
 
     def about(self) -> dict[str, Any]:
-        """What a storage keeps of them beside the values: their number, and a few digits of the losses."""
+        """What a storage keeps beside the values: how many there are and say nothing, a few digits of the losses."""
         known = Traits.of({}, self.losses).losses
         plain = [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in known]
-        return {"reports": len(self), **({"losses": plain} if plain else {})}
+        unsettled = {"unsettled": self.unsettled} if self.unsettled else {}
+        return {"reports": len(self), **({"losses": plain} if plain else {}), **unsettled}
 
     def begin_anew(self) -> None:
         """The trial was repaired: where it stood before says nothing about where it goes."""

@@ -74,6 +74,7 @@ class DiagnosisStopper(Stopper):
         self._log = _writable(Path(log)) if log is not None else None
         self._values: dict[str, list[float]] = {}
         self._losses: dict[str, list[float]] = {}
+        self._unsettled: dict[str, int] = {}
         self._params: dict[str, Mapping[str, Any]] = {}
         self._guarded: set[str] = set()
         self._ended: dict[str, Curve] = {}
@@ -110,6 +111,8 @@ class DiagnosisStopper(Stopper):
         values.append(math.nan if abs(value) == WORST else value)  # what ray_report puts in the place of NaN
         loss = result.get("akeso_loss")
         losses.append(float(loss) if isinstance(loss, Real) else math.nan)
+        if result.get("akeso_unsettled"):
+            self._unsettled[trial_id] = len(values)
         self._params[trial_id] = plain_params(result.get("config"))
         verdict = self._of_columns(result) or safely(lambda: self._of_curve(trial_id, values), None)
         if verdict:
@@ -166,7 +169,8 @@ class DiagnosisStopper(Stopper):
         return self._begun[trial_id] > 1
 
     def _traits(self, trial_id: str) -> Traits:
-        return Traits.of(self._params[trial_id], self._losses[trial_id])
+        unsettled = self._unsettled.get(trial_id, 0)
+        return Traits.of(self._params[trial_id], self._losses[trial_id], unsettled)
 
     def _current(self) -> Judge:
         silent = self._silent()

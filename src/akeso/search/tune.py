@@ -29,10 +29,11 @@ def _tune(purpose: str) -> Any:
     return require("ray.tune", "ray", purpose)
 
 
-def _columns(verdict: Verdict | None, loss: float) -> dict[str, Any]:
+def _columns(verdict: Verdict | None, loss: float, unsettled: bool) -> dict[str, Any]:
     """The diagnosis columns of a result; the same in every report, as loggers want them."""
     return {
         "akeso_loss": loss,
+        "akeso_unsettled": int(unsettled),
         "akeso_action": verdict.action if verdict is not None else "continue",
         "akeso_problem": verdict.problem if verdict is not None else "",
         "akeso_layer": verdict.layer if verdict is not None else "",
@@ -48,11 +49,13 @@ def ray_report(
     mode: str,
     verdict: Verdict | None = None,
     loss: float = math.nan,
+    unsettled: bool = False,
     **options: Any,
 ) -> None:
     """``tune.report`` with diagnosis columns, and with a finite worst value where ``metric`` is not finite.
 
-    ``loss`` is the mean training loss since the last report, where it is known: it helps the stopper to judge.
+    ``loss`` is the mean training loss since the last report, where it is known: it helps the stopper to judge. A report
+    of a model whose running statistics have not left their start is ``unsettled``: it is not judged by.
     """
     maximize = maximizes(mode)
     given = metric_at(metrics, metric)
@@ -67,7 +70,9 @@ def ray_report(
         text = f"The reported {metric} is not finite."
         verdict = Verdict("stop", "non-finite-value", "non-finite", sentence=text)
     shown = value if finite else (-WORST if maximize else WORST)
-    _tune("ray_report").report({**with_metric(metrics, metric, shown), **_columns(verdict, loss)}, **options)
+    _tune("ray_report").report(
+        {**with_metric(metrics, metric, shown), **_columns(verdict, loss, unsettled)}, **options
+    )
 
 
 def ray_watch(
@@ -143,7 +148,8 @@ class RayHealth:
         if self._ending is not None:
             raise Ending(self._ending)
         loss = self._inspection.epoch_ended()
-        ray_report(metrics, metric=self.metric, mode=self.mode, loss=loss, **options)
+        unsettled = self._inspection.unsettled
+        ray_report(metrics, metric=self.metric, mode=self.mode, loss=loss, unsettled=unsettled, **options)
         value = as_number(metric_at(metrics, self.metric), "health.report")
         self._values.append(value)
         if math.isfinite(value):
