@@ -69,7 +69,7 @@ def test_a_trial_says_how_many_of_its_reports_say_nothing() -> None:
 
 
 def study_with_late_figures(*, told: bool) -> RecordedStudy:
-    """Every sixth trial stands at chance until its statistics have settled, and then is better or worse than all others."""
+    """Every sixth trial stands at chance until its statistics have settled, and then leads or lags behind all."""
     draw, trials, t = np.random.default_rng(0), [], np.arange(1, 21)
     for number in range(120):
         late = number % 6 == 5
