@@ -22,9 +22,9 @@ JUDGING = (
     "akeso.diagnosis", "akeso.history", "akeso.search.curves", "akeso.search.forecast", "akeso.search.judge",
     "akeso.search.kin", "akeso.search.kinship", "akeso.search.measures", "akeso.search.optuna_rules",
     "akeso.search.profiles", "akeso.search.recorded", "akeso.search.regression", "akeso.search.rules",
-    "akeso.search.simulation", "akeso.search.tally", "akeso.search.traits", "akeso.search.verdict",
-    "benchmarks.search.evaluation", "benchmarks.search.forest", "benchmarks.search.samplers",
-    "benchmarks.search.space",
+    "akeso.search.simulation", "akeso.search.student", "akeso.search.tally", "akeso.search.traits",
+    "akeso.search.verdict", "benchmarks.search.evaluation", "benchmarks.search.forest",
+    "benchmarks.search.samplers", "benchmarks.search.space",
 )  # fmt: skip
 
 

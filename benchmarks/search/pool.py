@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from akeso.search.indicators import indicators
 from akeso.search.inspection import FRUGALLY
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
 from benchmarks.search.configurations import Drawn, Source, Suggested
@@ -80,7 +81,7 @@ def record_trial(
             )
             for steps, d in told
         ]
-        findings += indicators(watch.history, training.losses if size.stepped is not None else ())
+        findings += _seven(watch.history, training.losses if size.stepped is not None else ())
     finally:
         overhead = watch.overhead
         watch.close()
@@ -91,25 +92,14 @@ def record_trial(
     return trial
 
 
-def indicators(history: Any, losses: Sequence[float] = ()) -> list[Finding]:
-    """The first epoch in which each of BTTackler's seven indicators was positive.
+def _seven(history: Any, losses: Sequence[float] = ()) -> list[Finding]:
+    """What BTTackler's indicators say.
 
     Where only some steps of an epoch were seen, ``losses`` says what its mean loss was: their noise is not its.
     """
-    from akeso.profiles import load_profile
-
-    found = []
     if losses:
         history = _Averaged(history, losses, (history.planned_steps or 0) // len(losses))
-    with np.errstate(all="ignore"):
-        for detector in load_profile("bttackler").detectors:
-            for symptom in detector.detect(history):
-                epoch = float(symptom.evidence.get("epoch", 1))
-                severity, text = symptom.severity, detector.name
-                found.append(
-                    Finding("bttackler", symptom.problem, epoch, "", symptom.step, severity, 0.5, text)
-                )
-    return found
+    return indicators(history)
 
 
 class _Averaged:

@@ -108,7 +108,7 @@ def test_a_trial_that_was_cut_off_goes_on_where_it_stood(numbered: bool) -> None
         with akeso.search.watch(trial, epochs=6) as health:
             for epoch in range(3, 6):
                 health.report(1.2 - 0.1 * epoch, *([epoch] if numbered else []))
-            seen.extend(health._reports)
+            seen.extend(health._reports.rows)
         return health.value
 
     made.optimize(run, n_trials=1)

@@ -11,7 +11,7 @@ import pytest
 
 from akeso.errors import BadInput
 from akeso.search.curves import Curve, Knowledge, jitter, overtaken, running_costs, stalled
-from akeso.search.forecast import Forecast, student
+from akeso.search.forecast import Forecast
 from akeso.search.profiles import AKESO, search_profile
 from akeso.search.recorded import RecordedStudy
 from akeso.search.rules import ProfileRule
@@ -91,15 +91,27 @@ def test_a_bad_trial_lies_further_beyond_than_a_good_one() -> None:
     forecast = Forecast(knowledge(study, 60))
     good = forecast.outlook(-np.array([0.4, 0.55, 0.65]))
     bad = forecast.outlook(-np.array([0.1, 0.1, 0.1]))
-    assert bad.beyond > good.beyond
+    assert bad.chance < 0.01 < 0.5 < good.chance
     assert bad.likely > good.likely
     assert good.optimistic < good.likely
 
 
-def test_students_quantile_is_close_to_the_tabulated_one() -> None:
-    table = {1: 15.8945, 2: 4.8487, 3: 3.4819, 4: 2.9985, 10: 2.3593, 30: 2.1470}
-    for freedom, wanted in table.items():
-        assert student(0.98, freedom) == pytest.approx(wanted, rel=0.015)
+def test_chances_come_true() -> None:
+    """Of trials that are given some chance to belong to the best quarter, about that share does."""
+    draw = np.random.default_rng(0)
+    foreseen, happened = [], []
+    for _ in range(150):
+        ends = draw.normal(0.0, 1.0, 41)
+        curves = [(float(end + draw.normal(0.0, 0.7)), float(end)) for end in ends]
+        known = Knowledge([Curve(costs, full=True) for costs in curves[:40]], epochs=2)
+        # That many more come before the study is over: the best quarter is of all of them.
+        goal = np.quantile(np.append(ends, draw.normal(0.0, 1.0, 2000)), 0.25)
+        foreseen.append(Forecast(known).outlook(np.array(curves[40][:1])).chance)
+        happened.append(float(ends[40] <= goal))
+    order = np.argsort(foreseen)
+    for part in np.array_split(order, 3):
+        wanted, seen = np.mean(np.array(foreseen)[part]), np.mean(np.array(happened)[part])
+        assert abs(wanted - seen) <= 0.03 + 2.5 * math.sqrt(max(wanted * (1 - wanted), 0.01) / len(part))
 
 
 def test_wrong_rates_are_refused() -> None:
@@ -163,8 +175,8 @@ def test_trials_that_ran_under_a_threshold_do_not_lower_it() -> None:
         for i, t in enumerate(study.trials)
     ]
     free = [Curve(c.costs, True) for c in curves]
-    guarded = Forecast(Knowledge(curves, 20), rate=0.05).limit
-    assert guarded >= Forecast(Knowledge(free, 20), rate=0.05).limit
+    guarded = Forecast(Knowledge(curves, 20), rate=0.05).least
+    assert guarded <= Forecast(Knowledge(free, 20), rate=0.05).least
 
 
 def test_the_floor_is_undercut_no_more_often_than_asked() -> None:

@@ -66,11 +66,10 @@ def searched(sampler: optuna.samplers.BaseSampler, objective: Any) -> optuna.Stu
 def test_what_was_given_up_is_not_suggested_again() -> None:
     alone = searched(LeftAlone(seed=1), watched)
     assert isinstance(alone.sampler, LeftAlone)
-    assert repeats(alone) >= 5
     for objective in (watched, by_hand):
         told = searched(optuna.samplers.GPSampler(seed=1), objective)
         assert isinstance(told.sampler, InformedSampler)
-        assert repeats(told) <= 2
+        assert repeats(told) <= 1 < 4 <= repeats(alone)
 
 
 @pytest.mark.parametrize("objective", [watched, by_hand])

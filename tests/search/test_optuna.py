@@ -114,41 +114,6 @@ def test_shadow_stops_nothing_and_says_what_it_would_have_done() -> None:
     assert made.trials[1].value == 0.4
 
 
-def test_repair_lets_a_diverging_trial_complete_and_notes_what_was_used() -> None:
-    made = study()
-    made.enqueue_trial({"lr": 3e3})
-    made.optimize(lambda trial: objective(trial, epochs=8, on_problem="repair"), n_trials=1)
-    trial = made.trials[0]
-    used = trial.user_attrs[memory.USED]
-    assert trial.params["lr"] == pytest.approx(3e3)
-    assert used["repaired"]
-    assert used["learning_rate"][0] < trial.params["lr"]
-    assert trial.user_attrs[memory.TRIAL]["outcome"] == "repaired"
-    assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-
-
-def test_a_repaired_rate_works_under_a_schedule_and_leaves_no_hook() -> None:
-    from akeso.search.repair import Repair
-
-    model, optimizer = build(0.5)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
-    repair = Repair([model], [optimizer])
-    assert repair.treat("constant-prediction")
-    for _ in range(6):
-        loss = train_epoch(model, optimizer)
-        schedule.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(
-        0.5 * 0.5**6
-    )  # the schedule's own rate is untouched
-    assert math.isfinite(loss)
-    assert repair.treat("non-finite")
-    assert not repair.treat("non-finite")  # patience is over
-    assert not Repair([model], [optimizer]).treat("overfitting")
-    repair.close()
-    assert not optimizer._optimizer_step_pre_hooks
-    assert not optimizer._optimizer_step_post_hooks
-
-
 def test_a_crash_stays_a_crash_and_is_noted() -> None:
     made = study()
 
@@ -288,6 +253,10 @@ def test_reports_after_the_block_and_wrong_arguments_are_errors() -> None:
         akeso.search.watch(object(), epochs=1)
     with pytest.raises(BadInput, match=r"torch\.nn\.Module, several of them in a list, or None, but got str"):
         akeso.search.watch(trial, "model", epochs=1)
+    with pytest.raises(
+        BadInput, match=r"torch\.optim\.Optimizer, several of them in a list, or None, but got str"
+    ):
+        akeso.search.watch(trial, optimizer="adam", epochs=1)
     with pytest.raises(BadInput, match="Optuna pruner"):
         DiagnosisPruner("median")  # type: ignore[arg-type]
 
@@ -312,34 +281,6 @@ def test_a_watch_that_cannot_begin_leaves_nothing_behind(mode: Any) -> None:
 def test_a_fixed_trial_can_be_watched() -> None:
     value = objective(optuna.trial.FixedTrial({"lr": 0.1}), epochs=2)
     assert 0 < value < 1
-
-
-def test_the_pruner_works_in_an_objective_without_watch() -> None:
-    made = study(direction="maximize", pruner=DiagnosisPruner())
-
-    def run(trial: optuna.Trial) -> float:
-        for epoch in range(4):
-            value = math.nan if trial.number == 1 and epoch == 1 else 0.5 + 0.1 * epoch
-            trial.report(value, epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return 0.8
-
-    made.optimize(run, n_trials=2)
-    assert made.trials[0].state == TrialState.COMPLETE
-    assert made.trials[1].state == TrialState.PRUNED
-    assert made.trials[1].user_attrs["akeso:problem"] == "non-finite"
-
-
-def test_a_wrapped_pruner_still_prunes_and_is_named() -> None:
-    for pruner in (
-        optuna.pruners.ThresholdPruner(upper=0.9),
-        DiagnosisPruner(optuna.pruners.ThresholdPruner(upper=0.9)),
-    ):
-        made = study(pruner=pruner)
-        made.optimize(reporting([0.5, 0.95, 0.4]), n_trials=1)
-        assert made.trials[0].state == TrialState.PRUNED
-        assert made.trials[0].user_attrs["akeso:problem"] == "ThresholdPruner"
 
 
 def test_a_study_resumed_with_another_profile_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -454,7 +395,9 @@ def test_the_pruner_that_optuna_puts_there_unasked_is_not_asked(pruner: Any, ask
     assert ("MedianPruner" in stopped_by) is asked
 
 
-def test_a_value_that_gets_lost_inside_the_block_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_objective_that_returns_inside_the_block_loses_one_trial_and_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def inside(trial: optuna.Trial) -> Any:
         with akeso.search.watch(trial, epochs=20) as health:
             for value in [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]:
@@ -463,9 +406,24 @@ def test_a_value_that_gets_lost_inside_the_block_is_mentioned(caplog: pytest.Log
 
     made = study()
     made.optimize(inside, n_trials=3)
-    assert [trial.state for trial in made.trials] == [TrialState.FAIL] * 3  # all of them ended early
+    assert [trial.state.name for trial in made.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert [trial.value for trial in made.trials[1:]] == [0.1, 0.1]
     said = [record.message for record in caplog.records if "return health.value" in record.message]
-    assert ["trial 0" in said[0], "trial 1" in said[1], len(said)] == [True, True, 2]
+    assert ["trial 0" in text and "trained to their end from now on" in text for text in said] == [True]
+
+
+def test_a_best_trial_that_breaks_is_pruned_where_its_value_would_be_lost() -> None:
+    def inside(trial: optuna.Trial) -> Any:
+        lost = [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]
+        with akeso.search.watch(trial, epochs=20) as health:
+            for value in lost if trial.number < 4 else [0.05, math.nan]:
+                health.report(value)
+            return health.value
+
+    made = study()
+    made.optimize(inside, n_trials=5)
+    assert [trial.state.name for trial in made.trials] == ["FAIL", *["COMPLETE"] * 3, "PRUNED"]
+    assert made.trials[-1].value == 0.05
 
 
 def test_reports_without_a_with_block_are_refused_before_they_can_end_a_study() -> None:

@@ -15,11 +15,13 @@ import akeso
 from akeso.errors import BadInput
 from akeso.search import load, record
 from akeso.search.cli import search
+from akeso.search.profiles import BTTACKLER
 from akeso.search.recorded import RecordedTrial, StudyRecorder
 from akeso.search.recording import RECORDED
-from akeso.search.rules import NoRule
+from akeso.search.rules import NoRule, ProfileRule
 from akeso.search.simulation import in_order, simulate
 from akeso.search.tally import tally
+from tests.search.trials import build, train_epoch
 from tests.search.trials import objective as training
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)
@@ -247,3 +249,38 @@ def test_nobody_else_records_what_a_process_records(tmp_path: Path) -> None:
     modes = [trial.user_attrs["akeso:trial"]["mode"] for trial in study.trials]
     assert modes == ["shadow", "stop", "shadow"]
     assert len(load(tmp_path / "recorded").trials) == 2
+
+
+def test_hyperparameters_of_every_kind_are_recorded_whenever_they_are_suggested(tmp_path: Path) -> None:
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=2) as health:
+            trial.suggest_categorical("loss", [abs])
+            health.report(1.0)
+            health.report(trial.suggest_float("x", 0, 1))
+        return health.value
+
+    study = new_study()
+    with pytest.warns(UserWarning, match="Choices for a categorical distribution"):
+        record(study, run, tmp_path, epochs=2, trials=1)
+    assert study.trials[0].state.name == "COMPLETE"
+    assert load(tmp_path).trials[0].params == {"loss": str(abs), "x": study.trials[0].params["x"]}
+
+
+@pytest.mark.parametrize("profile", [None, "bttackler"])
+def test_what_is_recorded_under_any_profile_can_be_simulated_under_bttackler(
+    tmp_path: Path, profile: str | None
+) -> None:
+    def slow(trial: optuna.Trial) -> Any:
+        model, optimizer = build(1e-6)
+        with akeso.search.watch(trial, model, optimizer, epochs=8, profile=profile) as health:
+            for _ in range(8):
+                health.report(train_epoch(model, optimizer))
+        return health.value
+
+    record(new_study(), slow, tmp_path, epochs=8, trials=1)
+    held = load(tmp_path)
+    found = [finding.problem for finding in held.trials[0].findings if finding.profile == "bttackler"]
+    assert sorted(found) == sorted(set(found))
+    (ended,) = simulate(held, ProfileRule(BTTACKLER), in_order([0])).ended
+    assert (ended.verdict.problem, ended.verdict.action, ended.epochs) == ("slow-convergence", "stop", 2.0)
+    assert ended.verdict.sentence == "BTTackler's indicator PLC is positive in epoch 2."

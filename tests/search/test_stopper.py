@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,9 @@ pytest.importorskip("ray.tune")
 
 from akeso.errors import BadInput
 from akeso.search import tune
-from akeso.search.tune import WORST, DiagnosisStopper, ray_report, ray_watch
+from akeso.search.results import WORST
+from akeso.search.stopper import DiagnosisStopper
+from akeso.search.tune import ray_report, ray_watch
 from tests.search.trials import build, train_epoch
 
 
@@ -137,3 +140,40 @@ def test_wrong_metrics_of_a_report_are_clear_errors(monkeypatch: pytest.MonkeyPa
     Reported(monkeypatch)
     with pytest.raises(BadInput, match=r"ray_report takes a number, but got '0\.5'"):
         ray_report({"loss": "0.5"}, metric="loss", mode="min")
+
+
+def test_wrong_arguments_are_refused_when_the_stopper_is_made() -> None:
+    with pytest.raises(BadInput, match="value is 'last' or 'best', but value='mean'"):
+        DiagnosisStopper("loss", "min", epochs=10, value="mean")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("odd", [{"training_iteration": None}, {"akeso_action": "stop", "akeso_step": "x"}])
+def test_a_result_that_cannot_be_read_ends_no_search(odd: dict[str, Any]) -> None:
+    assert not DiagnosisStopper("loss", "min", epochs=10)("a", {"loss": 1.0, "training_iteration": 1, **odd})
+
+
+def test_a_trial_that_was_restored_is_not_compared_from_its_beginning() -> None:
+    """A new driver sees it from the middle on: its first report there is not what others began with."""
+    stopper = DiagnosisStopper("loss", "min", epochs=10)
+    for number in range(12):  # they get worse as they go on, as a model that overfits
+        for i in range(1, 11):
+            stopper(f"{number}", {"loss": 0.1 * i + 0.01 * number, "training_iteration": i})
+    answers = [stopper("restored", {"loss": 0.1 * i, "training_iteration": i}) for i in range(6, 11)]
+    assert answers == [False] * 5
+    assert stopper("broken", {"loss": math.nan, "training_iteration": 6})
+    assert stopper.reasons["broken"].sentence.startswith("The value reported after epoch 6 is not finite")
+
+
+def test_beside_a_scheduler_the_best_quarter_is_that_of_the_search_not_of_those_it_let_through() -> None:
+    stopper = DiagnosisStopper("loss", "min", epochs=12)
+
+    def run(name: str, level: float, epochs: int) -> bool:
+        reports = ({"loss": level + 1 / i, "training_iteration": i} for i in range(1, epochs + 1))
+        return any(stopper(name, result) for result in reports)
+
+    levels = np.random.default_rng(0).permutation(np.linspace(0, 1, 60))
+    for number, level in enumerate(levels):
+        # The scheduler ends three of four after two epochs, and tells nobody.
+        run(f"{number}", float(level), 12 if level < 0.25 else 2)
+    assert not run("of the best quarter", 0.24, 12)
+    assert run("of the worst", 0.9, 12)

@@ -150,6 +150,35 @@ def test_writes_per_trial_do_not_grow_with_the_study() -> None:
     assert sum(per_trial[30:]) <= 1.5 * sum(per_trial[:30])
 
 
+class Read(optuna.storages.InMemoryStorage):
+    """Counts how often all trials of the study are asked for."""
+
+    times = 0
+
+    def get_all_trials(self, *arguments: Any, **options: Any) -> Any:
+        self.times += 1
+        return super().get_all_trials(*arguments, **options)
+
+
+@pytest.mark.parametrize("epochs", [5, 19, 29, 200])
+def test_the_study_is_read_a_dozen_times_a_trial_whatever_its_length(epochs: int) -> None:
+    counting = Read()
+    made = optuna.create_study(storage=counting, sampler=optuna.samplers.RandomSampler(seed=0))
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=epochs, on_problem="shadow") as health:
+            for epoch in range(epochs):
+                health.report(1 / (epoch + 1))
+        return health.value
+
+    made.optimize(run, n_trials=1)
+    before = counting.times
+    made.optimize(lambda trial: 1.0, n_trials=1)
+    unwatched, before = counting.times - before, counting.times
+    made.optimize(run, n_trials=1)
+    assert counting.times - before - unwatched <= 12
+
+
 def test_errors_of_the_report_command(tmp_path: Path) -> None:
     run = CliRunner()
     assert "there is no study" in str(run.invoke(search, ["report", str(tmp_path / "none.db")]).exception)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from akeso.search.recorded import RecordedStudy, RecordedTrial, StudyRecorder, load
     from akeso.search.recording import record
     from akeso.search.simulation import simulate
-    from akeso.search.tune import DiagnosisStopper, ray_report, ray_watch
+    from akeso.search.stopper import DiagnosisStopper
+    from akeso.search.tune import ray_report, ray_watch
     from akeso.search.verdict import Verdict
 
 __all__ = [
@@ -46,7 +47,7 @@ __all__ = [
 
 _HOMES = {
     "DiagnosisPruner": "pruner",
-    "DiagnosisStopper": "tune",
+    "DiagnosisStopper": "stopper",
     "Health": "health",
     "InformedSampler": "informed",
     "RecordedStudy": "recorded",

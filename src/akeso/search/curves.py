@@ -81,6 +81,17 @@ def _carried_on(curve: Curve, epochs: int) -> Curve:
     return replace(curve, costs=(*curve.costs, *rest, end), full=True)
 
 
+def since(costs: Floats, silent: int) -> Floats:
+    """The running costs of a trial with so many reports that say nothing taken for the first one that does.
+
+    >>> since(np.array([9.0, 9.0, 0.5, 0.4]), 2).tolist()
+    [0.5, 0.5, 0.5, 0.4]
+    """
+    if not 0 < silent < len(costs):
+        return costs
+    return np.concatenate([np.full(silent, costs[silent]), costs[silent:]])
+
+
 class Knowledge:
     """The ended trials of one study, as arrays.
 
@@ -104,19 +115,27 @@ class Knowledge:
         whole = [curve for curve, _ in models]
         self.epochs = epochs
         self.ended = len(everything)
-        self.curves: Floats = np.array([c.costs for c in whole], np.float64).reshape(len(whole), epochs)
+        settled = [since(np.array(c.costs, np.float64), self.silent(c.traits)) for c in whole]
+        self.curves: Floats = np.array(settled, np.float64).reshape(len(whole), epochs)
         self.guarded = np.array([c.guarded for c in whole], bool)
         self.seen = np.array([ran for _, ran in models], int)
         self.finals: Floats = np.sort([c.final for c in everything])
         self.traits = [c.traits for c in whole]
         self.given_up = [
-            replace(c, costs=c.costs[:epochs])
+            replace(c, costs=tuple(since(np.array(c.costs[:epochs]), self.silent(c.traits)).tolist()))
             for c in everything
             if c.stopped and c.costs and all(map(math.isfinite, c.costs))
         ]
 
     def __len__(self) -> int:
         return len(self.curves)
+
+    def silent(self, traits: Traits) -> int:
+        """How many reports of a trial say nothing: those before its statistics had settled, half of all at most.
+
+        What has not settled by then hardly will, and its end is of a model of that kind, too.
+        """
+        return min(traits.unsettled, self.epochs // 2)
 
     def edge(self, share: float, rate: float, ends: Floats | None = None) -> float:
         """A cost that hardly any trial of the best ``share`` ends beyond; infinite before any has ended well.
@@ -145,6 +164,16 @@ def _at(ends: Floats, place: int) -> float:
 
 
 @lru_cache(maxsize=256)
+def chances(count: int, share: float) -> Floats:
+    """The chances that 0, 1, ... ``count`` of so many trials belong to the best share of all."""
+    at = np.arange(count + 1)
+    logs = np.cumsum(np.log(np.maximum(at, 1)))
+    return np.asarray(
+        np.exp(logs[count] - logs - logs[::-1] + at * math.log(share) + (count - at) * math.log1p(-share))
+    )
+
+
+@lru_cache(maxsize=256)
 def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
     """Which of ``count`` ended trials bounds the best ``share``.
 
@@ -154,16 +183,14 @@ def _place(count: int, share: float, rate: float, *, outside: bool) -> int:
     former is at most ``rate``, or the last for which the latter is.
     """
     n = count + 1
-    at = np.arange(n + 1)
-    logs = np.cumsum(np.log(np.maximum(at, 1)))
-    chances = np.exp(logs[n] - logs - logs[::-1] + at * math.log(share) + (n - at) * math.log1p(-share))
+    at, likely = np.arange(n + 1), chances(n, share)
     if outside:
         # E max(B - k, 0) is the sum of P(B >= i) over i > k.
-        reached = np.cumsum(chances[::-1])[::-1]
+        reached = np.cumsum(likely[::-1])[::-1]
         places, risk = at[1:n], np.cumsum(reached[::-1])[::-1][2:] / n
     else:
         # E max(k - B, 0) is the sum of P(B <= i) over i < k.
-        places, risk = at[:n], np.append(0.0, np.cumsum(np.cumsum(chances)))[:n] / n
+        places, risk = at[:n], np.append(0.0, np.cumsum(np.cumsum(likely)))[:n] / n
     fitting = places[risk <= rate]
     if outside:
         return int(fitting[0]) if len(fitting) else count

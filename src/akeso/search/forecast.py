@@ -3,49 +3,56 @@
 The gain still to come after an epoch is foreseen from the curve so far (:mod:`akeso.search.regression`) and from what
 is known of the trial beside it (:mod:`akeso.search.kinship`), each forecast with its error.
 
-A trial is given up when the forecast lies too many errors outside the best quarter of the study. Two things can go
-wrong, and each is given half of the ``rate`` of false stops:
+A trial is given up when it is hardly likely to belong to the best quarter of the study. Two things are uncertain:
 
-*The edge of the best quarter* is known only from the trials that have ended. It is drawn so far out that a new
-trial belongs to the best quarter and yet ends beyond it with probability at most ``rate / 2``, whatever the costs
-are like (:meth:`akeso.search.curves.Knowledge.edge`).
+*Where the best quarter ends.* Of ``n`` trials that have ended and a new one, ``B`` belong to the best quarter of all
+that will ever be, a binomial number. The new one belongs to it if it ends before the ``B``-th best of the others.
 
-*The forecast* errs. How many errors it must lie outside is calibrated in the manner of conformal prediction:
+*Where the trial ends.* Its forecast has an error that is known from so many trials that ran to their end: Student's
+distribution.
 
-    Of a finished trial that ended inside the edge take the largest number of errors by which any of its epochs
-    predicted an end outside, of any other one minus infinity. The threshold is the
-    ``ceil((1 - rate / 2) * (n + 1))``-th smallest of these ``n`` figures. If the finished trials and the new one
-    are exchangeable, the new one ends inside the edge *and* crosses the threshold at any of its epochs with
-    probability at most ``rate / 2``.
+The chance is the probability of the one before the other. Of a trial that has some chance, the chance after the next
+epoch is the same on average; so the share of all trials that are lost to the best quarter is the mean chance at which
+they are given up. Chances come down in steps, from above the least one to somewhere between it and nothing, half of it
+on average: with a least chance of one and a half times the ``rate``, three quarters of the ``rate`` would be lost if
+all trials were given up, and the rest is room for errors of the errors.
 
-With fewer than ``2 / rate - 1`` finished trials no such order statistic exists. Until then the threshold is Student's
-quantile, for as many trials as ran to their end and show how far forecasts miss, at which the share ``rate / 2`` of all
-trials, thus ``rate / 2 / top`` of the good ones, is lost by errors that are not heavier than normal, in two looks at
-each where it has kin. Trials that ran under a threshold are seen only when they did not cross it; unseen crossings are
-added in proportion, so that it does not creep down by its own doing.
+That holds for errors that are not heavier than normal. Where trials ran to their end without a threshold, as in shadow,
+it is calibrated in the manner of conformal prediction:
+
+    Of a finished trial that ended inside the edge of the best quarter take the lowest chance that it had at any of its
+    epochs, of any other one infinity. The least chance is the ``ceil((1 - rate / 2) * (n + 1))``-th largest of these
+    ``n`` figures. If the finished trials and the new one are exchangeable, the new one ends inside the edge *and*
+    falls below it at any of its epochs with probability at most ``rate / 2``. The edge is drawn so far out that a new
+    trial belongs to the best quarter and yet ends beyond it with probability at most ``rate / 2``, whatever the
+    costs are like (:meth:`akeso.search.curves.Knowledge.edge`).
+
+That takes ``2 / rate - 1`` finished trials. Those that ran under a threshold are seen only when they did not cross it;
+unseen crossings are added in proportion, so that it does not creep by its own doing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from akeso.errors import BadInput
 from akeso.history import Floats
-from akeso.search.curves import Curve, Knowledge, Scale
+from akeso.search.curves import Curve, Knowledge, Scale, chances
 from akeso.search.kinship import MOVED, GivenUp, Kinship, has_moved
 from akeso.search.regression import FEWEST, Regression
+from akeso.search.student import quantile, share_below
 from akeso.search.traits import NOTHING, Traits
 
 #: Forecasts learn from at most this many finished trials, and as many that were given up, so that the cost of a report
 #: stays bounded.
 MOST_TRIALS = 200
-#: A trial is looked at after each of its epochs. By curves alone these looks are so much alike that they count as one;
-#: what its kin say changes more.
-_LOOKS = 2
+#: The least chance over the rate of trials that may be lost.
+_ROOM = 1.5
+#: Places that bound the best quarter with less probability than this are left out.
+_NEVER = 1e-9
 #: How sure it must be that an end is not undercut before a trial ends early with its value.
 _SURE = 0.95
 
@@ -54,14 +61,14 @@ _SURE = 0.95
 class Outlook:
     """The forecast for one trial after one epoch, in costs.
 
-    ``likely`` is the forecast final cost, ``optimistic`` what is hardly undercut, ``beyond`` the number of
-    errors by which the forecast lies outside the best quarter. ``gain`` is what is still to come at most, in
-    units of the study's spread; ``moved`` what came since half of the trial's epochs.
+    ``likely`` is the forecast final cost, ``optimistic`` what is hardly undercut, ``chance`` how likely the trial
+    belongs to the best quarter of the study. ``gain`` is what is still to come at most, in units of the study's
+    spread; ``moved`` what came since half of the trial's epochs.
     """
 
     likely: float
     optimistic: float
-    beyond: float
+    chance: float
     gain: float
     moved: float
 
@@ -79,12 +86,14 @@ class Forecast:
     def __init__(self, knowledge: Knowledge, *, rate: float = 0.02, top: float = 0.25) -> None:
         if not 0 < rate < 1 or not 0 < top < 1:
             raise BadInput(f"rate and top must lie between 0 and 1, but {rate=} and {top=}")
+        self._knowledge = knowledge
         self.trials, self.epochs = len(knowledge.curves), knowledge.epochs
         keep = _spread(self.trials, MOST_TRIALS)
         curves, guarded, seen = knowledge.curves[keep], knowledge.guarded[keep], knowledge.seen[keep]
         self._scale = Scale(curves)
         self._curves = self._scale.compress(curves)
-        by_curves = Regression(self._curves, seen)
+        before = np.array([knowledge.silent(knowledge.traits[i]) for i in keep], int)
+        by_curves = Regression(self._curves, seen, before)
         self._ran, self._noise = by_curves.ran, by_curves.noise
         self._freedom = int(np.count_nonzero(self._ran)) - 2  # of the trials that errors are learnt from
         foreseen = [curve for curve in knowledge.given_up if math.isfinite(curve.expected)]
@@ -94,12 +103,14 @@ class Forecast:
         self.ends = self._ends(knowledge) if len(curves) >= FEWEST else knowledge.finals
         self.goal = knowledge.edge(top, rate / 2, self.ends)
         self._target = float(self._scale.compress(np.array([self.goal]))[0])
-        self._sure = student(_SURE, len(curves) - 2)
-        self.limit = self._calibrate(guarded, rate / 2, top) if len(curves) >= FEWEST else math.inf
+        self._sure = quantile(_SURE, len(curves) - 2)
+        self._places, self._weights = self._quarter(knowledge.ended, top)
+        self.least = self._calibrate(guarded, rate) if len(curves) >= FEWEST else 0.0
 
     def _given_up(self, curve: Curve) -> GivenUp:
         costs = self._scale.compress(np.array(curve.costs))
-        return GivenUp(costs, float(self._scale.compress(np.array([curve.expected]))[0]), curve.traits)
+        end = float(self._scale.compress(np.array([curve.expected]))[0])
+        return GivenUp(costs, end, curve.traits, self._knowledge.silent(curve.traits))
 
     def _ends(self, knowledge: Knowledge) -> Floats:
         """What every ended trial came to, or would have by its forecast where it was given up, best first.
@@ -117,20 +128,39 @@ class Forecast:
             ends += [self._scale.expand(float(end)) for end in prefixes[:, -1] - gain]
         return np.sort([*ends, *[math.inf] * (knowledge.ended - len(ends))])
 
-    def _calibrate(self, guarded: np.ndarray, rate: float, top: float) -> float:
-        count = len(self._curves)
-        unseen = float(guarded.sum()) * rate / (1 - rate)
-        index = math.ceil((1 - rate) * (count + unseen + 1))
+    def _quarter(self, ended: int, top: float) -> tuple[Floats, Floats]:
+        """The ends that may bound the best share, and how likely each of them does.
+
+        Of the ended trials and a new one so many belong to the best share of all: the new one does if it comes before
+        the ended trial in that place.
+        """
+        places = np.full(ended + 1, math.inf)
+        known = np.isfinite(self.ends)
+        places[: len(known)][known] = self._scale.compress(self.ends[known])
+        likely = chances(ended + 1, top)[1:]
+        some = likely > _NEVER
+        return places[some], likely[some]
+
+    def _chance(self, end: Floats, error: Floats) -> Floats:
+        """The chance that trials whose ends are foreseen so belong to the best share of the study."""
+        away = (self._places - end[:, None]) / error[:, None]
+        return np.asarray(share_below(away, self._freedom) @ self._weights)
+
+    def _calibrate(self, guarded: np.ndarray, rate: float) -> float:
+        """The chance below which a trial is given up."""
+        count, half = len(self._curves), rate / 2
+        unseen = float(guarded.sum()) * half / (1 - half)
+        index = math.ceil((1 - half) * (count + unseen + 1))
         if index > count:
-            looks = _LOOKS if self._gains.known else 1
-            return student(1 - rate / top / looks, self._freedom)
-        figures = np.full(count, -math.inf)
+            return _ROOM * rate
+        lowest = np.full(count, math.inf)
         good = self._curves[:, -1] <= self._target
         for t in range(self.epochs - 1):
             gain, error = self._gains.left_out(t)
-            beyond = (self._curves[:, t] - gain - self._target) / error
-            figures = np.where(good, np.maximum(figures, beyond), figures)
-        return float(max(np.sort(figures)[index - 1], 0.0))
+            lowest = np.where(
+                good, np.minimum(lowest, self._chance(self._curves[:, t] - gain, error)), lowest
+            )
+        return float(min(np.sort(lowest)[::-1][index - 1], 0.5))
 
     def _ahead(self, prefix: Floats, traits: Traits) -> tuple[float, float]:
         gain, error = self._gains(prefix, [traits])
@@ -158,7 +188,8 @@ class Forecast:
         expand = self._scale.expand
         # What is said and remembered is no worse than it stands and than any trial ended.
         said = min(likely, max(now, float(self._curves[:, -1].max())))
-        return Outlook(expand(said), expand(hardly), (likely - self._target) / error, gain, moved)
+        chance = float(self._chance(np.array([likely]), np.array([error]))[0])
+        return Outlook(expand(said), expand(hardly), chance, gain, moved)
 
     def company(self, costs: Floats, traits: Traits, age: float) -> int:
         """How many trials were like this one, in its training losses too, and say what becomes of it; 0 where unknown.
@@ -202,7 +233,7 @@ class Forecast:
         if index <= len(self._misses):
             limit = max(float(self._misses[index - 1]), 0.0)
         else:
-            limit = max(float(self._misses[-1]), student(1 - rate, len(self._misses) - 1))
+            limit = max(float(self._misses[-1]), quantile(1 - rate, len(self._misses) - 1))
         likely, error_here = self._ahead(self._compressed(costs), traits)
         return self._scale.expand(likely - limit * error_here)
 
@@ -210,20 +241,3 @@ class Forecast:
 def _spread(count: int, most: int) -> list[int]:
     """So many of ``count`` places at most, spread evenly."""
     return [round(at) for at in np.linspace(0, count - 1, min(count, most)).tolist()]
-
-
-def student(probability: float, freedom: int) -> float:
-    """Student's quantile: exact for one and two degrees of freedom, Cornish and Fisher's expansion beyond."""
-    if freedom <= 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        a = 2 * probability - 1
-        return a * math.sqrt(2 / (1 - a * a))
-    z = NormalDist().inv_cdf(probability)
-    n = freedom
-    return (
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )

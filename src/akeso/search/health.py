@@ -9,27 +9,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
-
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
+from akeso.history import Floats
 from akeso.search import _optional, memory
 from akeso.search._safely import safely
-from akeso.search.curves import ValueOf, costs_so_far
+from akeso.search.curves import Knowledge, ValueOf
 from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
-from akeso.search.multi import judge_many
+from akeso.search.multi import among_best, judge_many
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
+from akeso.search.reports import Reports
 from akeso.search.traits import NOTHING, Traits
-from akeso.search.values import all_finite, as_count, as_number, as_numbers
+from akeso.search.values import as_count, as_number
 from akeso.search.verdict import CONTINUE, Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
 _MODES = ("stop", "shadow", "repair")
-_OUTCOMES = {"stop": "stopped", "finish": "finished early"}
 
 
 def watch(
@@ -106,16 +105,14 @@ class Health:
             )
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
-        self._maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
-        self._reports: list[tuple[float, ...]] = []
-        self._losses: list[float] = []
-        self._steps: set[int] = set()
-        self._finite = True  # what was last reported
+        maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
+        self._reports = Reports(maximize, self._value_of, in_study=self._study is not None)
         self._judges: list[Judge] = []
         self._ending: Verdict | None = None
         self._would: list[Verdict] = []
         self._known: list[Diagnosis] = []
         self._guarded = False
+        self._loses = False  # the objective, the value of a trial that ends early
         self._entered = self._closed = False
         self._treated = False  # since the last report: what was found before says nothing any more
         self._recording = TrialRecording.of(trial, self._study, self.profile, self.epochs)
@@ -145,7 +142,7 @@ class Health:
             )
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
-            memory.mention_lost(self._study)
+            self._loses = memory.mention_lost(self._study)
             self._go_on()
         self._entered = True
         self._refresh()
@@ -161,14 +158,10 @@ class Health:
 
     def _go_on(self) -> None:
         """Take over what the trial reported before, where Optuna lets one that was cut off go on under a new number."""
-        if memory.about(self._trial):
+        if memory.about(self._trial).get("outcome"):
             memory.mention_again(self._study, self._trial)
             return
-        for step, value in memory.reported(self._study, self._trial):
-            self._steps.add(step)
-            if math.isfinite(value):
-                self._reports.append((value,))
-                self._losses.append(math.nan)
+        self._reports.take_over(memory.reported(self._study, self._trial))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -200,6 +193,7 @@ class Health:
             return
         self._closed = True
         overhead = self._inspection.overhead
+        history = self._inspection.history if self._recording is not None else None
         self._inspection.close()
         if self._repair is not None:
             self._repair.close()
@@ -208,7 +202,7 @@ class Health:
         elif stopped is not None:
             outcome = "stopped"
         elif self._ending is not None:
-            outcome = _OUTCOMES[self._ending.action]
+            outcome = memory.OUTCOMES[self._ending.action]
         else:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
@@ -216,12 +210,10 @@ class Health:
             "profile": self.profile.name,
             "mode": self.mode,
             "epochs": self.epochs,
-            "reports": len(self._reports),
             "guarded": self._guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
+            **self._reports.about(),
         }
-        if losses := Traits.of({}, self._losses).losses:
-            about["losses"] = memory.plain_losses(losses)
         if stopped is not None:
             about |= stopped
         elif self._ending is not None:
@@ -229,12 +221,13 @@ class Health:
         if crashed:
             about["error"] = crashed
         self._trial.set_user_attr(memory.TRIAL, about)
-        if len(self._maximize) > 1:
-            self._trial.set_user_attr(memory.CURVE, [list(row) for row in self._reports])
+        if len(self._reports.maximize) > 1:
+            self._trial.set_user_attr(memory.CURVE, [list(row) for row in self._reports.rows])
         if self._repair is not None and self._repair.done:
             self._trial.set_user_attr(memory.USED, self._repair.used)
         if self._recording is not None:
-            self._recording.finish("pruned by its objective" if stopped is not None else crashed, overhead)
+            why = "pruned by its objective" if stopped is not None else crashed
+            self._recording.finish(why, overhead, history)
 
     # ---- reports -----------------------------------------------------------------------------------------
 
@@ -257,33 +250,27 @@ class Health:
             self._treated = False
             self._known.clear()
             self._inspection.start_afresh()
-        row = as_numbers(value, len(self._maximize) if self._study is not None else None)
-        if self._study is None and len(row) != len(self._maximize):
-            self._maximize = (False,) * len(
-                row
-            )  # a trial of no study: its report shows how many objectives it has
+        row = self._reports.read(value)
         given = as_number(loss, "the loss of health.report")
-        at = max(self._steps, default=-1) + 1 if step is None else step
-        if isinstance(at, bool) or not isinstance(at, int | np.integer) or at < 0:
-            raise BadInput(f"the step of a report is a whole number of at least 0, but {step=}")
-        if int(at) in self._steps:
+        at = self._reports.step(step)
+        if at in self._reports.steps:
             return
-        self._steps.add(int(at))
-        finite = self._finite = all_finite(row)
-        if finite:
-            self._reports.append(row)
-            if len(self._maximize) == 1:
-                self._trial.report(row[0], int(at))
+        self._reports.add(at, row)
+        finite = self._reports.finite
+        if finite and len(row) == 1:
+            self._trial.report(row[0], at)
         # Reading the study costs a query: ten times in a trial is often enough, at the same reports for everybody.
-        if len(self._steps) % max(1, self.epochs // 10) == 0:
+        if len(self._reports.steps) % math.ceil(self.epochs / 10) == 0:
             self._refresh()
         seen = self._inspection.epoch_ended()
         loss = given if math.isnan(seen) else seen
         if finite:
-            self._losses.append(loss)
+            self._reports.losses.append(loss)
+            if self._inspection.unsettled:
+                self._reports.unsettled = len(self._reports)
         if self._recording is not None:
-            self._recording.report(row[0], self._inspection.steps, loss)
-        self._act(self._judge_epoch(finite))
+            self._recording.report(row[0], self._inspection.steps, loss, unsettled=self._inspection.unsettled)
+        self._act(self._judge_epoch())
         if finite:
             self._ask_wrapped()
 
@@ -294,23 +281,7 @@ class Health:
         A trial that reported nothing finite has no value, nor has one that is worth its last report when that is not
         finite: it ends as PRUNED when it reported at all, and with an error when it never did.
         """
-        if not self._reports:
-            if self._steps:
-                raise _optional.optuna().TrialPruned("No finite value was reported.")
-            raise BadInput(
-                "health.value was asked for, but nothing was reported; call health.report(value) after each "
-                "epoch inside the with block, or return a value of your own"
-            )
-        if self._value_of == "last" and not self._finite and self._ending is None:
-            raise _optional.optuna().TrialPruned("The last value that was reported is not finite.")
-        rows = np.asarray(self._reports)
-        if self._value_of == "last" or self._study is None:  # of no study nobody knows which way is better
-            chosen = rows[-1]
-        elif len(self._maximize) == 1:
-            chosen = rows.max(0) if self._maximize[0] else rows.min(0)
-        else:
-            chosen = rows[-1]  # the best of several objectives need not belong to one epoch
-        return float(chosen[0]) if len(self._maximize) == 1 else [float(v) for v in chosen]
+        return self._reports.value(ended=self._ending is not None)
 
     @property
     def would_have(self) -> tuple[Verdict, ...]:
@@ -329,35 +300,42 @@ class Health:
             # Others may have stopped them: another worker, or this one before the study was resumed.
             inform(self._study)
 
-    def _costs(self, objective: int, extra: Sequence[float] = ()) -> np.ndarray:
-        values = [row[objective] for row in self._reports] + list(extra)
-        return costs_so_far(values, maximize=self._maximize[objective], value_of=self._value_of)
+    def _alone(self) -> list[Judge]:
+        """Judges that know no other trial."""
+        return [Judge(self.profile, Knowledge((), self.epochs), maximize=up) for up in self._reports.maximize]
 
-    def _judge_epoch(self, finite: bool) -> Verdict:
-        alone = [_alone(self.profile, self.epochs, up) for up in self._maximize]
+    def _judge_epoch(self) -> Verdict:
+        alone = self._alone()
         judges = self._judges or alone
-        extra = [] if finite else [math.nan]
-        many = [self._costs(i, extra) for i in range(len(self._maximize))]
+        costs = self._reports.costs()
         # Whatever becomes of the comparison with others: a value that is not finite is told without it.
-        curve = safely(lambda: self._judge_curve(judges, many), CONTINUE)
-        curve = curve or (CONTINUE if finite else self._judge_curve(alone, many))
+        curve = safely(lambda: self._judge_curve(judges, costs), CONTINUE)
+        curve = curve or (CONTINUE if self._reports.finite else self._judge_curve(alone, costs))
         if curve:
             return curve
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
-        return judges[0].of_findings(known, many[0], epoch=len(self._reports) - 1)
+        return judges[0].of_findings(
+            known, costs[0], epoch=len(self._reports) - 1, safe=among_best(judges, costs)
+        )
 
-    def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[np.ndarray]) -> Verdict:
+    def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
+        if self._reports.finite and len(self._reports.steps) >= self.epochs:
+            return CONTINUE  # it has come to its end, also where it began anew on the way
         if len(costs) == 1:
-            return judges[0].of_curve(costs[0], self._traits)
-        return judge_many(judges, costs, self.epochs, self._traits)
+            verdict = judges[0].of_curve(costs[0], self._traits)
+        else:
+            verdict = judge_many(judges, costs, self.epochs, self._traits)
+        if verdict and self._reports.repaired:
+            verdict = replace(verdict, sentence=f"Counted from its repair: {verdict.sentence}")
+        return verdict
 
     @property
     def _traits(self) -> Traits:
         if self._repair is not None and self._repair.done:
             return NOTHING
-        return Traits.of(self._trial.params, self._losses)
+        return Traits.of(self._trial.params, self._reports.losses, self._reports.unsettled)
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""
@@ -366,19 +344,17 @@ class Health:
         self._known.append(diagnosis)
         if self._recording is not None:
             self._recording.found(diagnosis, self._inspection.steps)
-        judge = self._judges[0] if self._judges else _alone(self.profile, self.epochs, self._maximize[0])
-        costs = self._costs(0)
-        self._act(judge.of_findings([diagnosis], costs, epoch=len(self._reports), within_epoch=True))
+        judges, costs = self._judges or self._alone(), self._reports.finite_costs()
+        epoch, safe = len(self._reports), among_best(judges, costs)
+        self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe))
 
     def _ask_wrapped(self) -> None:
-        if self._study is None or self._wrapped is None or len(self._maximize) > 1:
+        if self._study is None or self._wrapped is None or len(self._reports.maximize) > 1:
             return
         trial = self._trial.storage.get_trial(self._trial._trial_id)
         if not self._wrapped.prune(self._study, trial):
             return
-        name = type(self._wrapped).__name__
-        text = f"{name} stopped the trial after {len(self._reports)} of {self.epochs} reports."
-        self._act(Verdict("stop", "pruner", name, epoch=len(self._reports) - 1, sentence=text))
+        self._act(Verdict.of_pruner(self._wrapped, len(self._reports), self.epochs))
 
     def _act(self, verdict: Verdict) -> None:
         if not verdict:
@@ -386,24 +362,38 @@ class Health:
         if self.mode == "shadow":
             self._note(verdict)
             return
-        if self._repair is not None and verdict.action == "stop" and self._repair.treat(verdict.problem):
-            self._treated = True
+        if verdict.action == "finish" and self._loses:
+            if verdict.problem != "non-finite":
+                return
+            verdict = replace(verdict, action="stop")
+        if verdict.action == "stop" and self._treat(verdict.problem):
             return
         self._ending = verdict = self._timed(verdict)
-        if verdict and self._study is not None:
+        if self._study is not None:
             inform(self._study)
+            if verdict.action == "finish":
+                memory.ends_early(self._study, self._trial)
         self._write_reason(verdict)
         self._again()
+
+    def _treat(self, problem: str) -> bool:
+        """Whether a light remedy was tried; one that fails is none, and the trial is stopped."""
+        repair = self._repair
+        if repair is None or not safely(lambda: repair.treat(problem), False):
+            return False
+        self._treated = True
+        self._reports.begin_anew()
+        return True
 
     def _timed(self, verdict: Verdict) -> Verdict:
         """The verdict with the step at which it was made: of the optimizer, or of the reports where none is seen."""
         if verdict.step >= 0:
             return verdict
-        reported = max(self._steps, default=-1)
-        return replace(verdict, step=self._inspection.steps if self._inspection.models else reported)
+        models, reported = self._inspection.models, self._reports.last_step
+        return replace(verdict, step=self._inspection.steps if models else reported)
 
     def _write_reason(self, verdict: Verdict) -> None:
-        for key, item in memory.reason_attributes(verdict, _OUTCOMES[verdict.action]).items():
+        for key, item in memory.reason_attributes(verdict).items():
             self._trial.set_user_attr(key, item)
 
     def _note(self, verdict: Verdict) -> None:
@@ -417,9 +407,3 @@ class Health:
         """Ends the trial; also when a bare ``except:`` in the loop swallowed the first try."""
         if self._ending is not None:
             raise Ending(self._ending)
-
-
-def _alone(profile: SearchProfile, epochs: int, maximize: bool) -> Judge:
-    from akeso.search.curves import Knowledge
-
-    return Judge(profile, Knowledge((), epochs), maximize=maximize)

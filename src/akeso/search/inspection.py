@@ -13,6 +13,7 @@ from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput, Stop
 from akeso.history import History
+from akeso.search._safely import safely
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
 
@@ -49,7 +50,16 @@ def models_of(model: Any) -> list[Any]:
 
 def optimizers_of(optimizer: Any) -> list[Any]:
     """The optimizers of a trial: one, several, or none that were given."""
-    return [one for one in (optimizer if isinstance(optimizer, Iterable) else [optimizer]) if one is not None]
+    several = isinstance(optimizer, Iterable) and not isinstance(optimizer, str)
+    given = (optimizer.values() if isinstance(optimizer, Mapping) else optimizer) if several else [optimizer]
+    optimizers = [one for one in given if one is not None]
+    for one in optimizers:
+        if not hasattr(one, "param_groups"):
+            raise BadInput(
+                "the optimizer of a trial is a torch.optim.Optimizer, several of them in a list, or None, but got "
+                f"{type(one).__name__}"
+            )
+    return optimizers
 
 
 class Inspection:
@@ -72,13 +82,18 @@ class Inspection:
         self._watch: Any = None
         self._before = 0  # steps that were watched before a fresh start
         self._begun = 0  # of the present watch: the first step since the last report
+        self._settling: Any = None
+        #: Whether the last report was of a model whose running statistics had not left their start.
+        self.unsettled = False
 
     def start(self) -> None:
         """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
         if not self.models:
             return
         import akeso
+        from akeso.torch.settling import Settling
 
+        self._settling = Settling(model for model in self.models if hasattr(model, "modules"))
         self._watch = akeso.watch(
             self.models,
             self._optimizers or None,
@@ -96,6 +111,7 @@ class Inspection:
         """The trial reported: the step that comes next is the first of an epoch. Returns its mean training loss."""
         if self._watch is None:
             return math.nan
+        self.unsettled = safely(self._settling.unsettled, False)
         begun, self._begun = self._begun, int(self._watch.steps)
         if self._epochs is not None:
             self._watch.history.facts[REPORTED].append(self._begun)

@@ -9,7 +9,7 @@ import numpy as np
 
 from akeso.diagnosis import Diagnosis
 from akeso.history import Floats
-from akeso.search.curves import Knowledge, jitter, overtaken, stalled
+from akeso.search.curves import Knowledge, jitter, overtaken, since, stalled
 from akeso.search.forecast import Forecast, Outlook
 from akeso.search.profiles import SearchProfile
 from akeso.search.traits import NOTHING, Traits
@@ -42,7 +42,7 @@ class Judge:
     @property
     def guarding(self) -> bool:
         """Whether a curve could be stopped at all with what is known."""
-        return self.forecast is not None and math.isfinite(self.forecast.limit)
+        return self.forecast is not None and self.forecast.least > 0
 
     def protects(self, cost: float) -> bool:
         """Whether a trial that already stands at ``cost`` is among the best of the study."""
@@ -53,9 +53,18 @@ class Judge:
         )
 
     def of_findings(
-        self, findings: Iterable[Diagnosis], costs: Floats, *, epoch: int, within_epoch: bool = False
+        self,
+        findings: Iterable[Diagnosis],
+        costs: Floats,
+        *,
+        epoch: int,
+        within_epoch: bool = False,
+        safe: bool | None = None,
     ) -> Verdict:
-        """What follows from diagnosed problems; a trial among the best keeps its value whatever is found."""
+        """What follows from diagnosed problems; a trial among the best keeps its value whatever is found.
+
+        ``safe`` says whether it is among them, where one objective does not tell.
+        """
         wanted = self.profile.at_steps if within_epoch else self.profile.stops | self.profile.finishes
         for finding in findings:
             if finding.problem not in wanted or finding.confidence < self.profile.confidence:
@@ -64,8 +73,9 @@ class Judge:
                 continue
             if finding.problem in self.profile.finishes:
                 return Verdict.of_diagnosis(finding, "finish", epoch)
-            finite = costs[np.isfinite(costs)]
-            safe = len(finite) > 0 and self.protects(float(finite[-1]))
+            if safe is None:
+                finite = costs[np.isfinite(costs)]
+                safe = len(finite) > 0 and self.protects(float(finite[-1]))
             if safe and finding.problem != "non-finite":
                 continue
             return Verdict.of_diagnosis(finding, "finish" if safe else "stop", epoch)
@@ -78,8 +88,10 @@ class Judge:
             return CONTINUE
         if not math.isfinite(costs[-1]):
             return self._not_finite(costs, epoch)
-        if epoch >= self.knowledge.epochs - 1:
+        silent = self.knowledge.silent(traits)
+        if epoch >= self.knowledge.epochs - 1 or epoch < silent:
             return CONTINUE
+        costs = since(costs, silent)
         if self.forecast is not None:
             outlook = self.forecast.outlook(costs, traits)
             return self._of_forecast(self.forecast, outlook, costs, traits, epoch) or self._of_gain(
@@ -98,27 +110,27 @@ class Judge:
     def _of_forecast(
         self, forecast: Forecast, outlook: Outlook, costs: Floats, traits: Traits, epoch: int
     ) -> Verdict:
-        if costs[-1] <= forecast.goal or outlook.beyond <= forecast.limit:
+        if costs[-1] <= forecast.goal or outlook.chance >= forecast.least:
             return CONTINUE
         if self._may_wake(forecast, costs, traits) or forecast.wakes(costs):
             return CONTINUE
         if len(costs) > 1 and costs[-1] > costs[-2]:
             # One bad report may be a bad report and no more: it has to look hopeless from the one before as well.
-            outlook = forecast.outlook(np.append(costs[:-1], costs[-2]), traits)
-            if costs[-2] <= forecast.goal or outlook.beyond <= forecast.limit:
+            outlook = forecast.outlook(_smoothed(costs), traits)
+            if costs[-2] <= forecast.goal or outlook.chance >= forecast.least:
                 return CONTINUE
         shown = {
             "value": self._value(float(costs[-1])),
             "forecast": self._value(outlook.likely),
             "goal": self._value(forecast.goal),
-            "errors_beyond": round(outlook.beyond, 3),
-            "limit": round(forecast.limit, 3),
+            "chance": float(f"{outlook.chance:.3g}"),
+            "least_chance": float(f"{forecast.least:.3g}"),
             "finished_trials": forecast.trials,
         }
         text = (
             f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; by the "
-            f"finished trials of this study it is expected to end near {shown['forecast']:.4g}, {outlook.beyond:.1f} "
-            f"forecast errors short of its best quarter ({shown['goal']:.4g})."
+            f"finished trials of this study it is expected to end near {shown['forecast']:.4g}, with a chance of "
+            f"{outlook.chance:.1%} to belong to its best quarter (up to {shown['goal']:.4g})."
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
@@ -201,3 +213,9 @@ class Judge:
 
     def _value(self, cost: float) -> float:
         return -cost if self.maximize else cost
+
+
+def _smoothed(costs: Floats) -> Floats:
+    """The running costs of a trial whose last report is worse, with what half of its pace would have given there."""
+    pace = max(costs[-3] - costs[-2], 0.0) if len(costs) > 2 else 0.0
+    return np.append(costs[:-1], costs[-2] - pace / 2)

@@ -28,11 +28,15 @@ _MISSED = 4.0
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A trial that was given up: its curve so far and the end foreseen for it then, on the scale of the study."""
+    """A trial that was given up: its curve so far and the end foreseen for it then, on the scale of the study.
+
+    The curve says nothing ``before`` so many reports.
+    """
 
     curve: Floats
     end: float
     traits: Traits
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class Kinship:
         there = np.array([self._comparable(traits, t) for traits in self._traits], bool)
         finished, later = there[: self._finished], there[self._finished :]
         finished &= self._by_curves.there(t)
-        later &= np.array([len(trial.curve) > t for trial in self._given_up], bool)
+        later &= np.array([len(one.curve) > t >= one.before for one in self._given_up], bool)
         if np.count_nonzero(there) < _FEWEST:
             return None
         curves = self._by_curves.curves

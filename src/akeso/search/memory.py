@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
@@ -28,12 +28,15 @@ PROFILE = "akeso:profile"
 SHADOW = "akeso:would_have"
 USED = "akeso:used"
 
+#: How a trial has ended on which somebody decided.
+OUTCOMES: Final[Mapping[str, str]] = {"stop": "stopped", "finish": "finished early"}
 #: Where the number of epochs is a hyperparameter, judges are kept for so many of its values.
 _LENGTHS = 8
 
 _one_at_a_time = threading.Lock()
-#: Trials that were mentioned as lost in this process.
+#: Trials that were mentioned as lost in this process, and those that it ended early with their value.
 _mentioned: set[tuple[str, int]] = set()
+_ended_early: set[tuple[str, int]] = set()
 #: Studies of which it was said that their trials are watched more than once.
 _watched_again: set[str] = set()
 #: Changes of profile that were mentioned: workers with different ones take turns.
@@ -52,10 +55,10 @@ def is_maximize(study: Any) -> tuple[bool, ...]:
     return tuple(direction.name == "MAXIMIZE" for direction in study.directions)
 
 
-def reason_attributes(verdict: Verdict, outcome: str) -> dict[str, Any]:
+def reason_attributes(verdict: Verdict) -> dict[str, Any]:
     """What is written to a trial that was ended: one readable attribute each."""
     return {
-        "akeso:outcome": outcome,
+        "akeso:outcome": OUTCOMES[verdict.action],
         "akeso:problem": verdict.problem,
         "akeso:layer": verdict.layer,
         "akeso:step": verdict.step,
@@ -107,7 +110,9 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
     )
     said = about(trial)
     complete = trial.state.name == "COMPLETE"
-    full = complete and len(costs) == epochs and said.get("outcome", "finished") in ("finished", "repaired")
+    # One that a pruner was to stop and that has completed went on all the same.
+    whole = said.get("outcome", "finished") in ("finished", "repaired", "stopped")
+    full = complete and len(costs) == epochs and whole
     if complete and not len(costs):
         # Returned without a report: its value still counts for what the best of the study are.
         value = float(trial.values[objective])
@@ -130,16 +135,11 @@ def traits_of(trial: Any) -> Traits:
     said = about(trial)
     if said.get("outcome") == "repaired":
         return NOTHING
-    return Traits(trial.params, tuple(map(_number, said.get("losses", ()))))
+    return Traits(trial.params, tuple(map(_number, said.get("losses", ()))), int(said.get("unsettled", 0)))
 
 
 def _number(known: Any) -> float:
     return math.nan if known is None else float(known)
-
-
-def plain_losses(losses: Sequence[float]) -> list[float | None]:
-    """Losses as a storage takes them: a few digits, and nothing where one is not finite."""
-    return [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in losses]
 
 
 class Memory:
@@ -239,21 +239,38 @@ def chosen_pruner(pruner: Any) -> Any:
     return None if unnamed else pruner
 
 
-def mention_lost(study: Any) -> None:
-    """Say once of each trial that ended early with a value which its objective then did not return."""
+def ends_early(study: Any, trial: Any) -> None:
+    """Note that this process ends a trial early with its value."""
+    with _one_at_a_time:
+        _ended_early.add((study.study_name, trial.number))
+
+
+def mention_lost(study: Any) -> bool:
+    """Say once of each trial that ended early with a value which its objective then did not return.
+
+    Whether one of them was of this process: its objective loses such values, and others would be lost too.
+    """
+    ours = False
     for trial in study.get_trials(deepcopy=False):
         if trial.state.name != "FAIL" or about(trial).get("outcome") != "finished early":
             continue
         with _one_at_a_time:
-            if (study.study_name, trial.number) in _mentioned:
-                continue
-            _mentioned.add((study.study_name, trial.number))
+            named = (study.study_name, trial.number)
+            lost_here, known = named in _ended_early, named in _mentioned
+            _mentioned.add(named)
+        ours = ours or lost_here
+        if known:
+            continue
         _log.warning(
             "trial %d of study %r ended early and was to keep its value, but its objective returned none, so that "
-            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it",
+            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it%s",
             trial.number,
             study.study_name,
+            ". Trials of the study that run in this process are trained to their end from now on"
+            if lost_here
+            else "",
         )
+    return ours
 
 
 def mention_again(study: Any, trial: Any) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from akeso.history import Floats
+from akeso.search._safely import safely
 from akeso.search.judge import Judge
 from akeso.search.traits import NOTHING, Traits
-from akeso.search.verdict import CONTINUE, Verdict
+from akeso.search.verdict import CONTINUE, Action, Verdict
 
 
 def judge_many(
@@ -27,7 +28,8 @@ def judge_many(
         return CONTINUE
     if any(not math.isfinite(curve[-1]) for curve in costs):
         text = f"A value reported after epoch {epoch + 1} is not finite; nothing can be compared with it."
-        return Verdict("stop", "non-finite-value", "non-finite", epoch=epoch, sentence=text)
+        action: Action = "finish" if unsurpassed(judges, costs) else "stop"
+        return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=text)
     if epoch >= epochs - 1 or any(judge.forecast is None for judge in judges):
         return CONTINUE
     floors = [
@@ -43,11 +45,33 @@ def judge_many(
         f"objective {i}": _value(judge, floor)
         for i, (judge, floor) in enumerate(zip(judges, floors, strict=True))
     }
+    count = int(better.sum())
+    who = (
+        "one finished trial of this study is" if count == 1 else f"{count} finished trials of this study are"
+    )
     text = (
-        f"After {epoch + 1} of {epochs} epochs {int(better.sum())} finished trials of this study are better in "
-        "all objectives than the trial can be expected to become."
+        f"After {epoch + 1} of {epochs} epochs {who} better in all objectives than the trial can be expected "
+        "to become."
     )
     return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
+
+
+def among_best(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool | None:
+    """Whether a trial with several objectives is among the best; None for one objective, of which its judge knows."""
+    return safely(lambda: unsurpassed(judges, costs), False) if len(costs) > 1 else None
+
+
+def unsurpassed(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool:
+    """Whether no finished trial is as good in all objectives as the trial stood when all were last finite.
+
+    Such a trial is among the best of its study, whatever is found in its network. False while too few have finished.
+    """
+    reports = np.stack(costs, axis=1)
+    reports = reports[np.isfinite(reports).all(1)]
+    if not len(reports) or any(len(judge.knowledge) < judge.profile.warm_up for judge in judges):
+        return False
+    ends = np.stack([judge.knowledge.curves[:, -1] for judge in judges], axis=1)
+    return not bool(np.any(np.all(ends <= reports[-1], axis=1)))
 
 
 def _value(judge: Judge, cost: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
@@ -12,6 +13,7 @@ from akeso.search.informed import inform
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.traits import Traits
 from akeso.search.values import as_count
+from akeso.search.verdict import Verdict
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -79,7 +81,11 @@ class DiagnosisPruner(BasePruner):
         """Whether the trial should be pruned for what it reported."""
         if trial.intermediate_values and safely(lambda: self._hopeless(study, trial), False):
             return True
-        return self.wrapped is not None and bool(self.wrapped.prune(study, trial))
+        if self.wrapped is None or not self.wrapped.prune(study, trial):
+            return False
+        verdict = Verdict.of_pruner(self.wrapped, len(trial.intermediate_values))
+        safely(lambda: self._stopped(study, trial, verdict), None)
+        return True
 
     def _hopeless(self, study: Any, trial: Any) -> bool:
         values = [value for _, value in sorted(trial.intermediate_values.items())]
@@ -88,20 +94,34 @@ class DiagnosisPruner(BasePruner):
         judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs)[0]
         if self.on_problem != "shadow" and judge.knowledge.given_up:
             inform(study)  # also of those that another worker stopped
+        if judge.guarding and self.on_problem != "shadow" and not memory.about(trial):
+            # Of the trials that ran under a threshold only those are seen that did not cross it.
+            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.name, "guarded": True}})
         costs = costs_so_far(values, maximize=maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, Traits(trial.params))
         if verdict.action != "stop":
             return False
         if self.on_problem == "shadow":
             if memory.SHADOW not in trial.user_attrs:
-                self._write(study, trial, {memory.SHADOW: verdict.to_dict()})
+                self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
             return False
-        about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
-        self._write(study, trial, {**memory.reason_attributes(verdict, "stopped"), memory.TRIAL: about})
+        self._stopped(study, trial, verdict)
         inform(study)
         return True
+
+    def _stopped(self, study: Any, trial: Any, verdict: Verdict) -> None:
+        """Say why, once: an objective may ask again and again, and go on whatever it hears."""
+        if memory.about(trial).get("outcome") == "stopped":
+            return
+        verdict = _at_report(verdict, trial)
+        about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
+        self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
         # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones.
         for key, value in attributes.items():
             study._storage.set_trial_user_attr(trial._trial_id, key, value)
+
+
+def _at_report(verdict: Verdict, trial: Any) -> Verdict:
+    return replace(verdict, step=max(trial.intermediate_values, default=-1))

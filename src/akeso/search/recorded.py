@@ -51,7 +51,8 @@ class RecordedTrial:
 
     ``values`` and ``seconds`` have one entry per report; seconds count from the start of the trial. A trial
     that crashed has fewer than planned, and so may one whose objective ends it early by a rule of its own.
-    ``losses`` are the mean training losses between reports, where a watch saw them.
+    ``losses`` are the mean training losses between reports, where a watch saw them, and the first ``unsettled`` reports
+    those of a model whose statistics had not left their start.
     """
 
     number: int
@@ -62,6 +63,7 @@ class RecordedTrial:
     crashed: str = ""
     overhead: float = 0.0
     losses: tuple[float, ...] = ()
+    unsettled: int = 0
 
     def __post_init__(self) -> None:
         if len(self.values) != len(self.seconds):
@@ -73,7 +75,7 @@ class RecordedTrial:
     @property
     def traits(self) -> Traits:
         """What was known of the trial beside its values."""
-        return Traits(self.params, self.losses)
+        return Traits(self.params, self.losses, self.unsettled)
 
     def seconds_at(self, epochs: float) -> float:
         """The seconds the trial took up to a moment given in epochs."""
@@ -96,6 +98,7 @@ class RecordedTrial:
             "crashed": self.crashed,
             "overhead": self.overhead,
             "losses": [float(f"{v:.6g}") if math.isfinite(v) else str(v) for v in self.losses],
+            "unsettled": self.unsettled,
         }
 
     @classmethod
@@ -110,6 +113,7 @@ class RecordedTrial:
             str(data.get("crashed", "")),
             float(data.get("overhead", 0.0)),
             tuple(float(v) for v in data.get("losses", ())),
+            int(data.get("unsettled", 0)),
         )
 
 
@@ -178,7 +182,8 @@ class StudyRecorder:
     def add(self, trial: RecordedTrial) -> None:
         """Append one trial: a single write, so that processes do not tear each other's lines."""
         with (self.folder / _TRIALS).open("a") as file:
-            file.write(json.dumps(trial.to_dict()) + "\n")
+            # A choice may be anything: it is kept by its name where JSON has no word for it.
+            file.write(json.dumps(trial.to_dict(), default=str) + "\n")
 
 
 def _lines(path: Path) -> Iterator[RecordedTrial]:

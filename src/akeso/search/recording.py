@@ -10,7 +10,10 @@ from weakref import WeakKeyDictionary
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
+from akeso.history import History
 from akeso.search import memory
+from akeso.search._safely import safely
+from akeso.search.indicators import SEVEN, indicators
 from akeso.search.profiles import SearchProfile
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
 from akeso.search.traits import Traits
@@ -26,13 +29,13 @@ class TrialRecording:
 
     def __init__(self, recorder: StudyRecorder, trial: Any, detectors: str) -> None:
         self._recorder, self._trial, self._detectors = recorder, trial, detectors
-        self._params = dict(trial.params)
         self._number = recorder.claim(trial.number)
         self.journal: Path = recorder.journal(self._number)
         self._begun = time.perf_counter()
         self._values: list[float] = []
         self._seconds: list[float] = []
         self._losses: list[float] = []
+        self._unsettled = 0
         self._findings: list[tuple[float, int, Diagnosis]] = []
         self._steps_at_epochs = [0]
         self._steps = 0
@@ -50,9 +53,13 @@ class TrialRecording:
             )
         return cls(recorder, trial, profile.detectors)
 
-    def report(self, value: float, steps: int = 0, loss: float = math.nan) -> None:
+    def report(
+        self, value: float, steps: int = 0, loss: float = math.nan, *, unsettled: bool = False
+    ) -> None:
         """One epoch ended with this value, which may be not finite, and this mean training loss."""
         self._values.append(value)
+        if unsettled:
+            self._unsettled = len(self._values)
         self._losses.append(loss)
         self._seconds.append(time.perf_counter() - self._begun)
         self._steps_at_epochs.append(max(steps, self._steps))
@@ -62,17 +69,27 @@ class TrialRecording:
         self._steps = max(self._steps, steps)
         self._findings.append((len(self._values), steps, diagnosis))
 
-    def finish(self, crashed: str, overhead: float) -> None:
-        """Append the trial to the recorded study."""
+    def finish(self, crashed: str, overhead: float, history: History | None = None) -> None:
+        """Append the trial to the recorded study.
+
+        From what was read of its network the indicators of BTTackler are told too: under the other profile they would
+        be missing, and a simulation would take the trial for healthy.
+        """
+        findings = [self._finding(*found) for found in self._findings]
+        if history is not None:
+            seven: list[Finding] = safely(lambda: indicators(history), [])
+            findings = [found for found in findings if found.profile != SEVEN] + seven
+        params = dict(self._trial.params)  # some may have been suggested on the way
         trial = RecordedTrial(
             self._number,
-            self._params,
+            params,
             tuple(self._values),
             tuple(self._seconds),
-            tuple(self._finding(*found) for found in self._findings),
+            tuple(findings),
             crashed,
             round(overhead, 5),
-            Traits.of(self._params, self._losses).losses,
+            Traits.of(params, self._losses).losses,
+            self._unsettled,
         )
         self._recorder.add(trial)
         self._trial.set_user_attr(RECORDED, self._number)

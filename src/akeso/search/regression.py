@@ -39,14 +39,15 @@ class Regression:
     """The gain to come and its error, learnt from ``curves``, a row for each finished trial.
 
     How far forecasts miss shows in the trials that ``ran`` to their end; the end of the others was foreseen. These say
-    nothing after the epochs that were ``seen`` of them.
+    nothing after the epochs that were ``seen`` of them, and none says anything ``before`` so many reports.
     """
 
-    def __init__(self, curves: Floats, seen: np.ndarray) -> None:
+    def __init__(self, curves: Floats, seen: np.ndarray, before: np.ndarray) -> None:
         self.curves = curves
         self.epochs: int = curves.shape[1]
         enough = np.count_nonzero(seen == self.epochs) >= FEWEST
         self._seen = seen if enough else np.full(len(curves), self.epochs)
+        self._before = before
         self.ran = self._seen == self.epochs
         self._places: list[_Place | None] = [None] * self.epochs
 
@@ -59,8 +60,10 @@ class Regression:
         return fitted, self._error(weights, place.squares, leverage, t)
 
     def there(self, t: int) -> np.ndarray:
-        """Which of the finished trials were still running in epoch ``t``."""
-        return self._seen > t
+        """Which of the finished trials were still running in epoch ``t``, and said something by then."""
+        running = self._seen > t
+        telling = running & (self._before <= t)
+        return telling if np.count_nonzero(telling & self.ran) >= FEWEST else running
 
     def left_out(self, t: int) -> tuple[Floats, Floats]:
         """The gain forecast for each finished trial from the others after epoch ``t``, and its error."""

@@ -27,7 +27,8 @@ _WARM_UP: Final = 50
 class Repair:
     """Treats the problems of one trial, at most twice; a trial that needs more is stopped.
 
-    Without optimizers those are treated that step while it is open and hold parameters of the models.
+    Without optimizers those are treated that step while it is open and hold parameters of the models. Weights that
+    are not trained stay what they are: they may be what a backbone has learnt elsewhere, and no step has broken them.
     """
 
     def __init__(self, models: Sequence[Any], optimizers: Sequence[Any] = (), *, most: int = 2) -> None:
@@ -35,8 +36,13 @@ class Repair:
         self._most = most
         self._finder: Any = None
         self._handles: list[Any] = []
-        self._factor, self._clip, self._since = 1.0, math.inf, 0
-        self._kept: list[list[float]] = []
+        self._factor, self._clip = 1.0, math.inf
+        self._since: dict[int, int] = {}  # steps since the last repair, by optimizer
+        self._kept: list[list[Any]] = []
+        self._suggested: list[list[float]] = []  # the rates that each optimizer began with
+        self._first: list[
+            tuple[Any, Any]
+        ] = []  # weights that nobody knows how to draw, and their first values
         self.done: list[str] = []
 
     @property
@@ -48,11 +54,20 @@ class Repair:
             "clip_norm": self._clip if math.isfinite(self._clip) else None,
             "warm_up_steps": _WARM_UP if self.done else 0,
             "new_weights": any(_REMEDIES[problem][2] for problem in self.done),
-            "learning_rate": [g["lr"] * self._factor for o in self._optimizers for g in o.param_groups],
+            "learning_rate": [rate * self._factor for rates in self._suggested for rate in rates],
         }
 
     def open(self) -> None:
-        """Looks for the optimizers, where none were given."""
+        """Notes what the trial begins with, and looks for the optimizers where none were given."""
+        self._suggested = [_rates(optimizer) for optimizer in self._optimizers]
+        self._first = [
+            (parameter, parameter.detach().clone())
+            for model in self._models
+            for module in model.modules()
+            if not _renewable(module)
+            for parameter in module.parameters(recurse=False)
+            if parameter.requires_grad and not _is_lazy(parameter)
+        ]
         if not self._models or self._optimizers:
             return
         from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -65,6 +80,7 @@ class Repair:
         own = {id(parameter) for parameter in self._parameters()}
         if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
             self._optimizers.append(optimizer)
+            self._suggested.append(_rates(optimizer))
             if self.done:
                 self._attach(optimizer)
 
@@ -78,15 +94,17 @@ class Repair:
         if len(self.done) >= self._most:
             return False
         factor, clip, renew = _REMEDIES[problem]
+        if renew:
+            self._renew()
         self.done.append(problem)
         self._factor *= factor
         self._clip = clip if clip is not None else self._clip
-        self._since = 0
-        if renew:
-            self._renew()
-        # The gradients of the step in which the problem showed belong to the old weights.
+        self._since.clear()
+        # The gradients of the step in which the problem showed belong to the old weights. They become zero and do not
+        # go, for the loop may look at them after the step.
         for parameter in self._parameters():
-            parameter.grad = None
+            if parameter.grad is not None:
+                parameter.grad.detach_().zero_()
         if not self._handles:
             for optimizer in self._optimizers:
                 self._attach(optimizer)
@@ -97,13 +115,14 @@ class Repair:
         self._handles.append(optimizer.register_step_post_hook(self._after))
 
     def close(self) -> None:
-        """Takes the hooks out."""
+        """Takes the hooks out, and lets go of the first weights."""
         if self._finder is not None:
             self._finder.remove()
             self._finder = None
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._first.clear()
 
     def _renew(self) -> None:
         """New weights: orthogonal where there are matrices, so that signals neither grow nor shrink."""
@@ -111,11 +130,14 @@ class Repair:
 
         with torch.no_grad():
             for module in (module for model in self._models for module in model.modules()):
-                if hasattr(module, "reset_parameters"):
-                    module.reset_parameters()
+                if not _renewable(module):
+                    continue
+                module.reset_parameters()
                 weight = getattr(module, "weight", None)
                 if isinstance(weight, torch.nn.Parameter) and weight.dim() >= 2 and not _is_embedding(module):
-                    torch.nn.init.orthogonal_(weight, gain=math.sqrt(2.0))
+                    _make_orthogonal(weight)
+            for parameter, first in self._first:
+                parameter.copy_(first)
             for name, buffer in (named for model in self._models for named in model.named_buffers()):
                 if not torch.isfinite(buffer).all():
                     buffer.fill_(1.0 if name.endswith("running_var") else 0.0)
@@ -129,15 +151,38 @@ class Repair:
             parameters = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
             if parameters:
                 torch.nn.utils.clip_grad_norm_(parameters, self._clip)
-        rise = min(1.0, (self._since + 1) / _WARM_UP)
-        self._since += 1
+        done = self._since[id(optimizer)] = self._since.get(id(optimizer), 0) + 1
         self._kept.append([group["lr"] for group in optimizer.param_groups])
         for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * self._factor * rise
+            group["lr"] = group["lr"] * self._factor * min(1.0, done / _WARM_UP)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         for group, rate in zip(optimizer.param_groups, self._kept.pop(), strict=True):
             group["lr"] = rate
+
+
+def _rates(optimizer: Any) -> list[float]:
+    """The rates that an optimizer was made with, whatever a schedule has made of them since."""
+    return [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+
+
+def _renewable(module: Any) -> bool:
+    """Whether a module can draw its weights anew, and all of them are there to be trained."""
+    return hasattr(module, "reset_parameters") and all(p.requires_grad for p in module.parameters())
+
+
+def _make_orthogonal(weight: Any) -> None:
+    """Not every kind of number can be factorised: those of half the size are drawn at full size."""
+    import torch
+
+    kind = weight.dtype if weight.dtype in (torch.float32, torch.float64) else torch.float32
+    drawn = torch.nn.init.orthogonal_(torch.empty_like(weight, dtype=kind), gain=math.sqrt(2.0))
+    weight.copy_(drawn)
+
+
+def _is_lazy(parameter: Any) -> bool:
+    """Whether a parameter has no values yet."""
+    return hasattr(parameter, "materialize")
 
 
 def _is_embedding(module: Any) -> bool:

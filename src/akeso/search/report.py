@@ -52,6 +52,8 @@ def _ended(state: str, attributes: Mapping[str, Any], about: Mapping[str, Any]) 
         return "crashed", f"failed outside of the watch (there: {outcome})" + (
             f". {sentence}" if sentence else ""
         )
+    if state == "COMPLETE" and outcome == "stopped":
+        return "finished", f"went on and completed, although it was to be stopped. {sentence}".rstrip()
     if state == "PRUNED" and outcome not in ("stopped", "crashed"):
         # Nothing ended it, but it came to no value: in shadow, or for reasons that lie outside of the watch.
         return "stopped", sentence or "pruned outside of the watch, or without a finite value at its end"

@@ -20,19 +20,24 @@ _NEAR_ZERO = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The hyperparameters of a trial, and its mean training loss before each report, as far as they are known."""
+    """The hyperparameters of a trial, and its mean training loss before each report, as far as they are known.
+
+    The first ``unsettled`` reports say nothing of what was learnt: the statistics that the model is evaluated with had
+    not left their start by then.
+    """
 
     params: Mapping[str, Any] = field(default_factory=dict)
     losses: tuple[float, ...] = ()
+    unsettled: int = 0
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], losses: Sequence[float]) -> Traits:
+    def of(cls, params: Mapping[str, Any], losses: Sequence[float], unsettled: int = 0) -> Traits:
         """Those of a trial whose losses may be unknown: none of them is finite then."""
-        return cls(params, tuple(losses) if any(map(math.isfinite, losses)) else ())
+        return cls(params, tuple(losses) if any(map(math.isfinite, losses)) else (), unsettled)
 
     def until(self, reports: int) -> Traits:
         """As they were known after so many reports."""
-        return Traits(self.params, self.losses[:reports])
+        return Traits(self.params, self.losses[:reports], self.unsettled)
 
 
 NOTHING = Traits()

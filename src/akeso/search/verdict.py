@@ -47,6 +47,20 @@ class Verdict:
             {"confidence": round(diagnosis.confidence, 3), **_plain(diagnosis.evidence)},
         )
 
+    @classmethod
+    def of_pruner(cls, pruner: object, reports: int, epochs: int | None = None) -> Verdict:
+        """The decision of another pruner, which gives no reason, after so many reports."""
+        name = type(pruner).__name__
+        times = (
+            f"{reports} of {epochs} reports"
+            if epochs
+            else "1 report"
+            if reports == 1
+            else f"{reports} reports"
+        )
+        text = f"{name} stopped the trial after {times}."
+        return cls("stop", "pruner", name, epoch=reports - 1, sentence=text)
+
     def expected(self, maximize: bool) -> float:
         """The cost that a trial ended for its curve was expected to end with; NaN for all others."""
         if (self.action, self.indicator) not in (("stop", "forecast"), ("finish", "no-more-gain")):
