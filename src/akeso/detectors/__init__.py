@@ -5,12 +5,11 @@ from __future__ import annotations
 from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
+from akeso.detectors.axes import WrongAxis
 from akeso.detectors.bugs import (
     MissingZeroGrad,
     NonFinite,
-    SequenceLeak,
     ShapeBroadcast,
-    WrongAxis,
     WrongMode,
 )
 from akeso.detectors.data import AbnormalData
@@ -23,6 +22,7 @@ from akeso.detectors.overshooting import LearningRateTooHigh
 from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
 from akeso.detectors.rates import LearningRateTooLow
 from akeso.detectors.regularisation import OverRegularised
+from akeso.detectors.sequences import SequenceLeak, WrongPlaces
 from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.untrained import ParametersNotTrained
 from akeso.detectors.validation import DataLeakage, Overfitting, ValidationMismatch
@@ -57,6 +57,7 @@ _CLASSES: tuple[type[Detector], ...] = (
     VanishingGradient,
     WrongAxis,
     WrongMode,
+    WrongPlaces,
     *autotrainer.RULES,
     *bttackler.INDICATORS,
 )

@@ -11,6 +11,7 @@ from torch import nn
 
 from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
+from akeso.torch.dependence import Dependences
 from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of, unwrap
@@ -90,6 +91,7 @@ class BatchReader:
         self._modes(passes, step)
         self._spread(passes, step)
         self._reshaped(passes, step)
+        self._inside(passes, given, step)
         self._depends(passes, step)
         self._measure(loss)
         if call is None:
@@ -245,13 +247,27 @@ class BatchReader:
             self._looks_said.add("reshaped")
             self._record.event(step, "reshaped", before=list(found[0]), after=list(found[1].shape))
 
+    def _inside(self, passes: Passes, given: torch.Tensor | None, step: int) -> None:
+        """What mixes axes up inside of the model, each kind of it once."""
+        for found in (*passes.axes.found, passes.axes.among_heads(given)):
+            if found is not None and f"axes-{found.kind}" not in self._looks_said:
+                self._looks_said.add(f"axes-{found.kind}")
+                before, after = list(found.before), list(found.after)
+                self._record.event(step, "axes", found.owner, what=found.kind, before=before, after=after)
+
     def _depends(self, passes: Passes, step: int) -> None:
-        if not passes.dependence.wanted:
-            return
-        found = passes.dependence.look([module for _, module in self._names.modules()])
-        for name in ("ahead", "copied", "others"):
+        self.evaluated(passes, step)
+        if passes.dependence.wanted:
+            self._dependences(passes.dependence.look([module for _, module in self._names.modules()]), step)
+
+    def evaluated(self, passes: Passes, step: int) -> None:
+        """What evaluations have shown of what answers depend on."""
+        self._dependences(passes.dependence.seen_since(), step)
+
+    def _dependences(self, found: Dependences | None, step: int) -> None:
+        for name in ("ahead", "copied", "others", "beyond", "unplaced"):
             if found is not None and getattr(found, name):
-                self._record.event(step, f"depends-{name}")
+                self._record.event(step, f"depends-{name}", by=int(getattr(found, name)))
 
     def readings_of(self, plain: Delivery, known: dict[str, float]) -> dict[str, float]:
         """What was delivered and what was ``known`` already, as readings of run scope."""

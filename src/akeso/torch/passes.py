@@ -14,6 +14,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
+from akeso.torch.axes import HEARD, Axes
 from akeso.torch.by_hand import ByHand
 from akeso.torch.dependence import Dependence
 from akeso.torch.keras.layers import is_layer, units_last
@@ -93,6 +94,7 @@ class Passes:
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
         self.dependence = Dependence()
+        self.axes = Axes()
         self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
@@ -140,6 +142,7 @@ class Passes:
         self.aligned = self.recurrence = self.signs = None
         self.own_loss.clear()
         self.dependence.clear()
+        self.axes.clear()
         self._by_hand.clear()
         self.model_input = None
 
@@ -254,6 +257,8 @@ class Passes:
                     if tensor is not None and tensor.requires_grad:
                         self._fed(name or type(module).__name__, module, first_tensor(inputs))
                     self._sites.layer(name or type(module).__name__, module, output)
+            if self.reading and self._first_time():
+                self.axes.ran(module, output)
             if self.reading and self.recurrence is None and self._first_time():
                 self.recurrence = Recurrence.of(name, module, first_tensor(inputs))
             if not self._stack:
@@ -281,6 +286,8 @@ class Passes:
                 self.own_loss.gave(output)
             with quiet():
                 self._on_output(module, answer_of(output, tensor), first_tensor(inputs))
+                if not self.reading and not module.training:
+                    self.dependence.evaluated(first_tensor(inputs), answer_of(output, tensor))
                 loss = None if self.reading else self.own_loss.within(output)
                 if loss is not None:
                     self._on_loss(loss)
@@ -314,6 +321,11 @@ class Passes:
                 if self.reading and known is not None and self._first_time():
                     with quiet():
                         self._sites.power(known, name, args, result)
+            elif name in HEARD and self._stack:
+                known = self._names.module(unwrap(self._stack[-1]))
+                if self.reading and known is not None and self._first_time():
+                    with quiet():
+                        self.axes.called(name, known, args, kwargs, result)
             elif self.reading and not self._stack:
                 self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:

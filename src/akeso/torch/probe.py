@@ -557,6 +557,7 @@ class Probe(Told):
                 self._spread_losses()
             self.catch_up()
             self._loose.close(self.step)
+            self._batches.evaluated(self._passes, self.step)
             if not self._members and self._idle.optimizer:
                 self._record.fact("never_stepped", self._idle.optimizer)
             if self._members:
