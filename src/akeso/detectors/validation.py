@@ -144,9 +144,12 @@ class ValidationMismatch(Detector):
         off = max(own_spread / spread, spread / own_spread)
         if off < self.scale and not abs(own_mean - mean) > self.scale * max(spread, own_spread):
             return None
+        # Where classes are far apart the answers may survive it; how sure they are does not.
+        kept = self._kept(history, stand)
+        lost = curves.median(curves.tail(validation_loss(history).values, 0.5, 2))
         return Symptom(
             self.name,
-            "error",
+            "warning" if kept else "error",
             0.9,
             int(history.series("val_input_std").steps[0]),
             "",
@@ -158,9 +161,19 @@ class ValidationMismatch(Detector):
                 **stand.evidence(),
             },
             f"In validation the model is given inputs on another scale (mean {own_mean:.3g}, deviation "
-            f"{own_spread:.3g}) than in training ({mean:.3g}, {spread:.3g}), and gets nothing right that it has "
-            "learnt.",
+            f"{own_spread:.3g}) than in training ({mean:.3g}, {spread:.3g}), and "
+            + (
+                f"although {kept:.0%} of its answers are right its loss is {lost:.3g}, {stand.last:.3g} in training."
+                if kept
+                else "gets nothing right that it has learnt."
+            ),
         )
+
+    def _kept(self, history: History, stand: Standing) -> float:
+        """The accuracy of validation where it is still far above chance; else 0."""
+        right = curves.median(curves.tail(validation_accuracy(history).values, 0.5, 2))
+        chance = chance_level(history)
+        return right if right - chance >= self.ever * (1.0 - chance) and stand.last > 0 else 0.0
 
     def _in_vain(self, history: History, stand: Standing) -> bool:
         """Whether validation stays as it was, or as bad as without a model, while the training loss goes down."""
