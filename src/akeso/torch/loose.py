@@ -61,8 +61,13 @@ class LooseEnds:
             trace.stale = gradient is trace.gradient and gradient._version == trace.version
             trace.checked = True
 
-    def before_step(self, index: int) -> None:
-        """The backward just seen belongs to this optimizer: what was found holds for it."""
+    def before_step(self, index: int, *, closure: bool = False) -> None:
+        """The backward just seen belongs to this optimizer: what was found holds for it.
+
+        Where a ``closure`` is to compute the loss, that backward is still to come.
+        """
+        if closure and index in self._traces and not self._traces[index].checked:
+            return
         trace = self._traces.pop(index, None)
         if trace is None or not trace.checked:
             return
