@@ -310,6 +310,7 @@ _ALL: Final = (
             "dying-relu",
             "unlearnable-labels",
             "oscillating-loss",
+            "exploding-gradient",
         ),
     ),
     Problem(
