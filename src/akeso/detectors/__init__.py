@@ -12,6 +12,7 @@ from akeso.detectors.bugs import (
     ShapeBroadcast,
     WrongMode,
 )
+from akeso.detectors.constant import ConstantPrediction
 from akeso.detectors.data import AbnormalData
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
@@ -19,7 +20,7 @@ from akeso.detectors.labels import ClassImbalance, UnlearnableLabels
 from akeso.detectors.objective import ImproperLoss
 from akeso.detectors.oscillation import OscillatingLoss
 from akeso.detectors.overshooting import LearningRateTooHigh
-from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
+from akeso.detectors.progress import NoMoreGain, SlowConvergence
 from akeso.detectors.rates import LearningRateTooLow
 from akeso.detectors.regularisation import OverRegularised
 from akeso.detectors.sequences import SequenceLeak, WrongPlaces

@@ -25,6 +25,7 @@ from akeso.torch.task import (
     histogram_size,
     power_of,
     terms_of,
+    views_items,
 )
 from akeso.torch.terms import Terms
 from akeso.torch.ways import farthest_weight
@@ -103,6 +104,13 @@ class BatchReader:
                 self._record.fact("pair_loss", passes.signs[0])
                 low, high = torch.aminmax(passes.signs[1].float())
                 items += [("target_min", low), ("target_max", high)]
+            if passes.margin is not None and loss.numel() == 1:
+                facts["_margin"], value = passes.margin
+                items += [
+                    ("call_value", value.float()),
+                    ("backward_value", loss.detach().float().reshape(())),
+                ]
+            items += views_items(passes.views)
             if passes.directions_alone:
                 self._record.fact("compared_by", "direction")
             return items, facts
@@ -274,7 +282,8 @@ class BatchReader:
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
                      "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
-                     "weight_tilt"):  # fmt: skip
+                     "weight_tilt", "output_confidence", "views_alike_least",
+                     "views_alike_most"):  # fmt: skip
             if name in plain:
                 out[name] = plain[name]
         for kind in ("output", "target"):
@@ -307,6 +316,8 @@ class BatchReader:
                 out["target_top_share"] = share
             out["target_classes"] = float(sum(count > 0 for count in counts))
         out.update(self._side_by_side.readings_of(plain))
+        if "_margin" in known and plain.get("call_value"):
+            out["baseline_loss"] = known["_margin"] * plain["backward_value"] / plain["call_value"]
         if "_rows" in known:
             self._targets.add(plain)
             out.update(self._yardsticks(plain, known))

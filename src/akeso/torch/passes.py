@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._C._functorch import peek_interpreter_stack
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
 from akeso.torch.axes import HEARD, Axes
@@ -22,12 +22,14 @@ from akeso.torch.losses import (
     DIFFERENCES,
     LOSSES,
     SIGNS,
+    TRIPLETS,
     LossCall,
     broadcast_of,
     pair_given,
     recognise,
     target_first,
 )
+from akeso.torch.mode import Caller, Mode
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
@@ -36,23 +38,6 @@ from akeso.torch.taps import TAPS, ForwardTap
 
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
-Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
-
-
-class _Mode(TorchFunctionMode):
-    """Tells ``caller`` of every torch function after it has run."""
-
-    def __init__(self, caller: Caller) -> None:
-        super().__init__()
-        self._caller = caller
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        self._caller(getattr(func, "__name__", ""), args, kwargs, result)
-        return result
 
 
 class Passes:
@@ -79,7 +64,7 @@ class Passes:
         self.own_loss = OwnLoss()
         self._tap = ForwardTap(self.enter, self.leave)
         self._later = ForwardTap(lambda *_: self.settle(), lambda *_: None)
-        self._mode: _Mode | None = None
+        self._mode: Mode | None = None
         self._thread = threading.get_ident()
         self._stack: list[nn.Module] = []
         self._read: set[int] = set()  # roots read in this step
@@ -93,6 +78,8 @@ class Passes:
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
+        self.margin: tuple[float, torch.Tensor] | None = None  # of a loss over triplets, and what it gave
+        self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
         self.dependence = Dependence()
         self.axes = Axes()
         self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
@@ -139,7 +126,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
-        self.aligned = self.recurrence = self.signs = None
+        self.aligned = self.recurrence = self.signs = self.margin = self.views = None
         self.own_loss.clear()
         self.dependence.clear()
         self.axes.clear()
@@ -165,7 +152,7 @@ class Passes:
 
     def _push(self) -> None:
         if self._mode is None:
-            self._mode = _Mode(self.function)
+            self._mode = Mode(self.function)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _pop(self) -> None:
@@ -353,8 +340,11 @@ class Passes:
     def _direction(self, given: list[torch.Tensor]) -> None:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
         data = [one for one in given if not one.requires_grad]
+        said = len(given) == 2 and all(_place_of(one) in self._outputs for one in data)
+        if said and given[0].dim() == 2 and given[0].shape == given[1].shape:
+            self.views = (given[0].detach(), given[1].detach())
         if len(given) == 2 and len(data) == 1:
-            self.directions |= _place_of(data[0]) not in self._outputs
+            self.directions |= not said
 
     @property
     def directions_alone(self) -> bool:
@@ -370,6 +360,8 @@ class Passes:
         if name == "ctc_loss":
             given = args[0] if args else kwargs.get("log_probs")
             self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
+        elif name in TRIPLETS and kwargs.get("reduction", "mean") == "mean" and result.dim() == 0:
+            self.margin = (float(kwargs.get("margin", 1.0)), result.detach())
         elif name in SIGNS:
             signs = args[SIGNS[name]] if len(args) > SIGNS[name] else kwargs.get("target")
             self.signs = (name, signs.detach()) if isinstance(signs, torch.Tensor) else None

@@ -17,6 +17,7 @@ _HIGHER = frozenset(
     {
         "accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score", "mcc", "kappa", "psnr",
         "ssim", "ndcg", "mrr", "correlation", "rouge", "chrf", "hits", "map", "gini",
+        "concordance", "reward",
     }
 )  # fmt: skip
 #: Figures of errors that are counted or measured apart from the loss: told without a word for held-out data, they are
