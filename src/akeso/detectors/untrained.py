@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import network
 from akeso.detectors._base import Detector
+from akeso.detectors.copies import stale_copy
 from akeso.detectors.drawn import as_drawn, fresh
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
@@ -95,6 +96,7 @@ class ParametersNotTrained(Detector):
                 else (),
             )
         yield from self._left_behind(history, stand)
+        yield from stale_copy(history, stand, self.name)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves
+from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
 from akeso.detectors.standing import (
@@ -259,10 +259,27 @@ class DataLeakage(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
+        if stand.steps and history.facts.get("target_among_inputs") is True:
+            yield self._among_inputs(history, stand)
+            return
         if stand.adversarial or stand.diverged:
             return
         yield from self._contradicted(history, stand)
         yield from self._better_than_training(history, stand)
+
+    def _among_inputs(self, history: History, stand: Standing) -> Symptom:
+        shapes = {f"{what}_shape": history.facts.get(f"{what}_shape") for what in ("input", "target")}
+        return Symptom(
+            self.name,
+            "error",
+            0.9,
+            network.extent(history)[0],
+            "",
+            {**shapes, **stand.evidence()},
+            "What is to be predicted is among the inputs: every value of a target is there at the same place in every "
+            "sample, so that it has only to be handed on. Does a window reach into what it is to foresee?",
+            ("Let inputs end where targets begin, and leave the columns of the targets out of the inputs.",),
+        )
 
     def _contradicted(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Evaluations that were perfect all along and one, without a change in training, that is not at all."""
