@@ -40,8 +40,12 @@ class Reads(nn.Module):
         return self.head(h)
 
     def attend(self, h: torch.Tensor) -> torch.Tensor:
-        apart = [part.view(len(h), MOMENTS, HEADS, -1) for part in self.joint(h).chunk(3, dim=-1)]
-        if not self.how.startswith("heads"):
+        parts = self.joint(h).chunk(3, dim=-1)
+        if self.how.startswith("called"):
+            apart = [part.reshape(len(h), HEADS, MOMENTS, -1) for part in parts]
+        else:
+            apart = [part.view(len(h), MOMENTS, HEADS, -1) for part in parts]
+        if not self.how.startswith(("heads", "called")):
             apart = [part.transpose(1, 2) for part in apart]
         q, k, v = apart
         if self.how.endswith("fused"):
@@ -93,6 +97,13 @@ def test_last_states_of_both_directions_put_together_across_samples_are_named() 
 def test_a_softmax_over_another_axis_than_an_attention_sums_over_is_named(how: str) -> None:
     (said,) = sentences(how)
     assert f"sum to one over axis {0 if how.startswith('samples') else 2}" in said
+
+
+@pytest.mark.parametrize("how", ["called", "called-fused"])
+def test_heads_that_are_only_called_so_by_a_view_are_named(how: str) -> None:
+    (said,) = sentences(how)
+    assert f"[{SAMPLES}, {MOMENTS}, {WIDTH}]" in said
+    assert f"[{SAMPLES}, {HEADS}, {MOMENTS}, {WIDTH // HEADS}]" in said
 
 
 @pytest.mark.parametrize("how", ["heads", "heads-fused"])

@@ -20,8 +20,9 @@ _FUSED: Final = "scaled_dot_product_attention"
 _WRITTEN: Final = "einsum"
 #: What hands on the weights of an attention as they are, but for some that are left out.
 _PASSES_ON: Final = frozenset({"dropout"})
+_TURNS: Final = "transpose"
 #: Functions that are of interest here.
-HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN}
+HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN, _TURNS}
 #: Nodes that may lie between the product of queries and keys and the softmax over it: scaling, masks, forms.
 _BETWEEN: Final = frozenset(
     {"Mul", "Div", "Add", "Sub", "MaskedFill", "Where", "View", "UnsafeView", "ReshapeAlias", "Expand", "Clone",
@@ -54,12 +55,21 @@ class _Weights(NamedTuple):
     axis: int
 
 
+class _Heads(NamedTuple):
+    """What was divided into heads by a view that leaves them behind the moments, as if they came first."""
+
+    made: weakref.ref[torch.Tensor]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
 class Axes:
     """Follows what is done with axes in the passes of one sampled step."""
 
     def __init__(self) -> None:
         self.found: list[Astray] = []
         self._weights: dict[int, _Weights] = {}
+        self._heads: dict[int, _Heads] = {}
         self._last_states: list[
             tuple[int, tuple[int, ...]]
         ] = []  # of recurrent layers: where they lie, their shape
@@ -71,6 +81,7 @@ class Axes:
         """A new step begins, or the last one is over."""
         self.found.clear()
         self._weights.clear()
+        self._heads.clear()
         self._last_states.clear()
         self._attended.clear()
 
@@ -99,11 +110,17 @@ class Axes:
             known = self._known(given)
             if known is not None:
                 self._weights[id(result)] = _Weights(weakref.ref(result), known.axis)
+        elif name == _TURNS:
+            heads = self._divided(given)
+            if heads is not None:
+                self._heads[id(result)] = heads._replace(made=weakref.ref(result))
         elif name == _FUSED:
+            self._multiplied(owner, args[:2])
             keys = args[1] if len(args) > 1 else kwargs.get("key")
             if isinstance(keys, torch.Tensor) and given.dim() == 4:
                 self._attended.append((owner, (*given.shape[:3], int(keys.shape[-2]))))
         else:
+            self._multiplied(owner, args[:2])
             self._weighed(owner, given)
 
     def _reshaped(self, owner: str, given: torch.Tensor, result: torch.Tensor) -> None:
@@ -114,6 +131,9 @@ class Axes:
         if len(long) > 2 and long != order and sorted(long) == sorted(order):
             self.found.append(Astray("order", owner, before, after))
             return
+        if _only_called_heads(before, after):
+            self._heads[id(result)] = _Heads(weakref.ref(result), before, after)
+            return
         layers, samples = before[0], before[1]
         joined = (
             layers != samples
@@ -122,6 +142,16 @@ class Axes:
         )
         if joined and (given.data_ptr(), before) in self._last_states:
             self.found.append(Astray("states", owner, before, after))
+
+    def _divided(self, tensor: Any) -> _Heads | None:
+        known = self._heads.get(id(tensor))
+        return known if known is not None and known.made() is tensor else None
+
+    def _multiplied(self, owner: str, operands: tuple[Any, ...]) -> None:
+        """Queries and keys meet: what was divided into heads by a view alone holds parts of several moments."""
+        heads = [self._divided(one) for one in operands]
+        if len(heads) == 2 and all(heads) and heads[0] is not None:
+            self.found.append(Astray("order", owner, heads[0].before, heads[0].after))
 
     def _softened(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], given: torch.Tensor, result: torch.Tensor
@@ -181,6 +211,16 @@ class Axes:
             return None
         owner, shape = self._attended[0]
         return Astray("heads", owner, (samples, moments), shape)
+
+
+def _only_called_heads(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether samples, moments and units become samples, heads, moments and units of a head without being moved."""
+    if len(before) != 3 or len(after) != 4 or min(after) < 2:
+        return False
+    samples, moments, units = before
+    return (
+        after[0] == samples and after[2] == moments and after[1] != moments and after[1] * after[3] == units
+    )
 
 
 def _of_products(node: Any) -> bool:
