@@ -53,6 +53,21 @@ class ParametersNotTrained(Detector):
                 ("Call `optimizer.step()` after `loss.backward()`, in every step.",),
             )
             return
+        for event in history.events_of("severed"):
+            yield Symptom(
+                self.name,
+                "error",
+                0.93,
+                event.step,
+                "",
+                {"reason": "severed", **stand.evidence()},
+                "A part of the loss holds derivatives that `torch.autograd.grad` gave without `create_graph=True`: it "
+                "has no gradient, so that nothing is learnt from it.",
+                (
+                    "Say `create_graph=True` where a derivative goes into the loss; `retain_graph=True` is not enough.",
+                ),
+            )
+            return
         groups: dict[str, list[Event]] = {}
         for event in history.events_of("detached"):
             groups.setdefault(str(event.data.get("reason", "no-grad")), []).append(event)

@@ -94,6 +94,9 @@ class BatchReader:
         self._spread(passes, step)
         self._reshaped(passes, step)
         self._inside(passes, given, step)
+        if "severed" not in self._looks_said and passes.severed.within(loss):
+            self._looks_said.add("severed")
+            self._record.event(step, "severed")
         self._depends(passes, step)
         self._measure(loss)
         if call is None:

@@ -34,6 +34,7 @@ from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
 from akeso.torch.recurrence import Recurrence
+from akeso.torch.severed import Severed
 from akeso.torch.taps import TAPS, ForwardTap
 
 #: Layers that take what they are fed as quantities.
@@ -82,6 +83,7 @@ class Passes:
         self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
         self.dependence = Dependence()
         self.axes = Axes()
+        self.severed = Severed()
         self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
@@ -130,6 +132,7 @@ class Passes:
         self.own_loss.clear()
         self.dependence.clear()
         self.axes.clear()
+        self.severed.clear()
         self._by_hand.clear()
         self.model_input = None
 
@@ -291,6 +294,8 @@ class Passes:
             return
         began = perf_counter()
         try:
+            if self.reading:
+                self.severed.called(name, args, kwargs, result)
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
             elif name in ACTIVATIONS and self._stack:
