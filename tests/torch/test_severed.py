@@ -14,7 +14,7 @@ def _equation(kept: bool) -> list[str]:
     model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
 
     def step() -> torch.Tensor:
-        x = (3.14 * torch.rand(32, 1)).requires_grad_(True)
+        x = (3.14 * torch.rand(100, 1)).requires_grad_(True)
         slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
         if kept:
             bend = torch.autograd.grad(slope.sum(), x, create_graph=True)[0]
@@ -71,5 +71,40 @@ def test_derivatives_that_weigh_a_loss_against_another_are_left_alone() -> None:
             torch.autograd.grad(loss, model[2].weight, retain_graph=True)[0].norm() for loss in (one, other)
         ]
         return one + sizes[0] / (sizes[1] + 1e-4) * other
+
+    assert not _said(model, step)
+
+
+def test_steps_of_a_learner_within_the_learner_may_be_numbers() -> None:
+    model = nn.Linear(3, 1)
+
+    def step() -> torch.Tensor:
+        x, y = torch.randn(32, 3), torch.randn(32, 1)
+        weights = dict(model.named_parameters())
+        for _ in range(2):
+            loss = (torch.func.functional_call(model, weights, (x,)) - y).square().mean()
+            slopes = torch.autograd.grad(loss, list(weights.values()), retain_graph=True)
+            weights = {name: one - 0.1 * by for (name, one), by in zip(weights.items(), slopes, strict=True)}
+        return (torch.func.functional_call(model, weights, (x,)) - y).square().mean()
+
+    assert not _said(model, step)
+
+
+def test_samples_that_are_moved_along_a_derivative_are_data() -> None:
+    class Shortcut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(x + torch.relu(self.inner(x)))
+
+    model = Shortcut()
+
+    def step() -> torch.Tensor:
+        x = torch.randn(32, 3, requires_grad=True)
+        y = (x[:, 0] > 0).long()
+        slope = torch.autograd.grad(nn.functional.cross_entropy(model(x), y), x)[0]
+        return nn.functional.cross_entropy(model(x + 0.1 * slope.sign()), y)
 
     assert not _said(model, step)

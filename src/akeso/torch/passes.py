@@ -295,7 +295,7 @@ class Passes:
         began = perf_counter()
         try:
             if self.reading:
-                self.severed.called(name, args, kwargs, result)
+                self.severed.called(name, args, kwargs, result, inside=bool(self._stack))
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
             elif name in ACTIVATIONS and self._stack:

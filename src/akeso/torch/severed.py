@@ -20,7 +20,9 @@ _SUMS: Final = frozenset(
     {"add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "__iadd__", "stack", "cat"}
 )
 #: How far behind the loss such a sum is looked for.
-_FAR: Final = 6
+_FAR: Final = 8
+#: Nodes of a graph that are gone through to see that it comes from data alone.
+_NODES: Final = 64
 
 
 class Severed:
@@ -35,21 +37,28 @@ class Severed:
         self._numbers.clear()
         self._sums.clear()
 
-    def called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """A function has been called."""
+    def called(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, inside: bool
+    ) -> None:
+        """A function has been called, ``inside`` of a model or outside.
+
+        Derivatives by weights are steps of a learner within the learner, which may well be numbers.
+        """
         if name == GIVES and isinstance(result, tuple):
             kept = kwargs.get("create_graph", args[_KEPT] if len(args) > _KEPT else False)
-            for one in result if not kept else ():
-                if isinstance(one, torch.Tensor):
-                    self._numbers[id(one)] = weakref.ref(one)
+            by = args[1] if len(args) > 1 else kwargs.get("inputs")
+            if not kept and all(_of_data(one) for one in _flat((by,))):
+                self._numbers.update((id(one), weakref.ref(one)) for one in result if one is not None)
             return
         if not self._numbers or not isinstance(result, torch.Tensor):
             return
-        if not any(self._is_number(one) for one in _flat((*args, *kwargs.values()))):
+        given = [one for one in _flat((*args, *kwargs.values())) if isinstance(one, torch.Tensor)]
+        others = [one for one in given if not self._is_number(one)]
+        if len(others) == len(given):
             return
-        if not result.requires_grad:
+        if not result.requires_grad or all(_of_data(one) for one in others):
             self._numbers[id(result)] = weakref.ref(result)
-        elif name in _SUMS and result.numel() < 64:
+        elif name in _SUMS and not inside:
             self._sums.append(result.grad_fn)
 
     def _is_number(self, value: Any) -> bool:
@@ -69,3 +78,19 @@ class Severed:
 def _flat(values: tuple[Any, ...]) -> Iterator[Any]:
     for value in values:
         yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _of_data(tensor: Any) -> bool:
+    """Whether a tensor comes from data alone, so that nothing can be learnt by it, although it has a gradient."""
+    if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter):
+        return not isinstance(tensor, torch.Tensor)
+    waiting, seen = [tensor.grad_fn], 0
+    while waiting:
+        node = waiting.pop()
+        seen += 1
+        if node is None:
+            continue
+        if seen > _NODES or isinstance(getattr(node, "variable", None), torch.nn.Parameter):
+            return False
+        waiting += [parent for parent, _ in node.next_functions]
+    return True
