@@ -386,3 +386,29 @@ def test_a_reward_that_only_gets_worse_is_told_where_no_loss_tells_anything(
 def test_a_loss_that_falls_without_end_is_told_from_one_that_has_a_least_value(loss, found: bool) -> None:
     sketch = Sketch(loss=loss, baseline=math.nan, accuracy=None, facts=OWN)
     assert (first(sketch) == "improper-loss") is found
+
+
+@pytest.mark.parametrize(
+    ("judge", "maker", "spread", "found"),
+    [
+        (falling(1.4, 0.001, 20), falling(0.7, 0.001, 20), 0.0, True),
+        (falling(1.4, 0.001, 20), lambda s: 0.7 + 9.0 * s, 0.0, False),
+        (flat(1.2), flat(0.8), 0.0, False),
+        (falling(0.7, 0.001, 20), falling(0.7, 0.001, 20), 0.5, False),
+        (lambda s: -1.0 - 1500.0 * s**2, lambda s: -1.0 - 3000.0 * s**2, math.nan, True),
+        (lambda s: -1.0 - 1500.0 * s**2, lambda s: 3.0 * np.sin(9.0 * s), math.nan, False),
+    ],
+)
+def test_two_networks_that_both_get_what_they_want_are_no_opponents(
+    judge, maker, spread: float, found: bool
+) -> None:
+    known = "custom" if math.isnan(spread) else "binary_cross_entropy_with_logits"
+    facts = {**OWN, "loss": known, "optimizers": [{"name": "Adam"}, {"name": "Adam"}]}
+    history = Sketch(
+        loss=judge, noise=0.0, baseline=math.nan, accuracy=None, facts=facts, run={"target_std": spread}
+    ).history()
+    share = np.linspace(0.0, 1.0, history.steps)
+    history.add_many("loss", "1", list(enumerate(maker(share).tolist())))
+    said = [one.sentence for one in examine(history).diagnoses if one.problem == "improper-loss"]
+    assert bool(said) is found
+    assert not found or "only one of them can" in said[0]

@@ -25,6 +25,8 @@ _LOST, _GAINED = 0.3, 0.1
 #: third in its last one, where nothing bounds it.
 _FALL, _PACE = 20.0, 0.7
 _STEPS: Final = 100
+#: A cross-entropy of yes and no that is next to nothing.
+_NOTHING: Final = 0.02
 
 
 def misses_its_aim(history: History, stand: Standing, problem: str) -> Symptom | None:
@@ -33,6 +35,7 @@ def misses_its_aim(history: History, stand: Standing, problem: str) -> Symptom |
         _backwards(history, stand, problem)
         or _worse_rewarded(history, stand, problem)
         or _bottomless(history, stand, problem)
+        or _no_opponents(history, stand, problem)
     )
 
 
@@ -128,13 +131,9 @@ def _bottomless(history: History, stand: Standing, problem: str) -> Symptom | No
     """
     loss = history.series("loss").finite().values
     own = history.facts.get("loss") in (None, "custom") and not stand.adversarial
-    if not own or math.isfinite(stand.baseline) or not stand.finished or len(loss) < _STEPS:
+    if not own or math.isfinite(stand.baseline) or not stand.finished or not _without_end(loss):
         return None
-    first = float(np.mean(np.abs(loss[:5])))
     thirds = curves.block_means(loss, 7)
-    early, late = thirds[0] - thirds[2], thirds[4] - thirds[6]
-    if not thirds[6] < -_FALL * first or not early > 0 or not late >= _PACE * early:
-        return None
     return Symptom(
         problem,
         "warning",
@@ -148,5 +147,47 @@ def _bottomless(history: History, stand: Standing, problem: str) -> Symptom | No
             "Likelihoods need probabilities that sum to one: weights of a mixture go through a `log_softmax`, a change "
             "of variables brings its volume with it.",
             "See whether a sign is wrong: what is to grow goes into the loss with a minus.",
+        ),
+    )
+
+
+def _without_end(loss: Floats) -> bool:
+    """Whether a loss falls far below zero, and at its end about as fast as at its beginning."""
+    if len(loss) < _STEPS:
+        return False
+    parts = curves.block_means(loss, 7)
+    early, late = parts[0] - parts[2], parts[4] - parts[6]
+    return bool(parts[6] < -_FALL * float(np.mean(np.abs(loss[:5]))) and early > 0 and late >= _PACE * early)
+
+
+def _no_opponents(history: History, stand: Standing, problem: str) -> Symptom | None:
+    """Two losses of which one is to rise where the other falls, as those of a generator and its judge, fall both."""
+    scopes = history.scopes("loss")
+    if len(scopes) != 2 or len(history.facts.get("optimizers") or ()) != 2 or stand.over < 0.5:
+        return None
+    losses = [history.series("loss", scope).finite().values for scope in scopes]
+    if min(map(len, losses)) < _STEPS:
+        return None
+    late = [curves.median(curves.tail(loss, 0.3)) for loss in losses]
+    # Every answer of a batch is to be the same, yes or no: that is how real and made samples are told apart.
+    apart = curves.median(history.series("target_std").finite().values) == 0.0
+    judged = apart and str(history.facts.get("loss")).startswith("binary_cross_entropy")
+    content = judged and max(late) < _NOTHING
+    if not content and not all(_without_end(loss) for loss in losses):
+        return None
+    return Symptom(
+        problem,
+        "error",
+        0.8,
+        network.extent(history)[0],
+        "",
+        {"losses_late": [curves.rounded(one) for one in late]},
+        "Both networks get what they want: their losses "
+        + ("have come to nothing" if content else "fall without end")
+        + f" ({late[0]:.3g} and {late[1]:.3g}). Where one is to be deceived by the other only one of them can: the "
+        "generator is rewarded for being found out.",
+        (
+            "Teach the generator with the labels of real samples for what it has made, or with minus what the critic "
+            "says of it.",
         ),
     )

@@ -21,7 +21,7 @@ _SPLITS: Final = {
 }  # fmt: skip
 _QUANTITIES: Final = {
     "acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "nll": "loss", "f1": "f1", "auc": "auc",
-    "auroc": "auc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
+    "auroc": "auc", "auprc": "auprc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
     "ppl": "perplexity", "bleu": "bleu", "dice": "dice", "iou": "iou", "miou": "iou",
     "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
     "score": "score", "wer": "wer", "cer": "cer", "ser": "ser", "hr": "hits",
@@ -55,13 +55,18 @@ _AMBIGUOUS: Final = {
 _AT_WHAT: Final = r"\s?@\s?(?:0?\.\d+(?:[:-]0?\.\d+)?|\d+)"
 _AT: Final = re.compile(_AT_WHAT)
 _RATE: Final = re.compile(r"[\s_-]*rate\b", re.IGNORECASE)
+#: What stands before "reward" where it is none that a training is for: of pairs that are compared, or of what is new.
+_NO_AIM: Final = re.compile(
+    r"\b(?:chosen|rejected|preferred|intrinsic|novelty|curiosity|exploration|target|std|min|max)[\s_/-]$",
+    re.IGNORECASE,
+)
 #: A number that is given to a name: "return: 12.5".
 _GIVEN: Final = re.compile(r"\s*[:=]")
 #: Those that are short for a figure, and those that are no figures but of the first so many answers.
 _SHORT: Final = {"wer", "cer", "ser", "map"}
 _OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
-SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
+SHARES: Final = {"accuracy", "f1", "auc", "auprc", "precision", "recall", "dice", "iou", "error"}
 #: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
 _NO_METRIC: Final = {
     "epoch", "step", "iteration", "iter", "batch", "time", "lr", "size", "seed", "eta", "patience", "at",
@@ -120,6 +125,7 @@ _ONE_WORD: Final = tuple(
         (r"\bheld[\s_-]out\b", "heldout"),
         (r"\bc[\s_-]index\b", "cindex"),
         (r"\b(success|win)[\s_-]rate\b", r"\1rate"),
+        (r"\b(?:pr|prc|precision[\s_-]recall)[\s_-]auc\b|\bauc[\s_-]?(?:pr|prc)\b", "auprc"),
         (r"\b(episode|episodic)[\s_-]score\b", "episodescore"),
     )
 )
@@ -209,6 +215,8 @@ def _is_meant(line: str, word: tuple[str, int, int], quantity: str, split: str) 
     text, end = word[0], word[2]
     if _AT.match(line, end):
         return True
+    if quantity == "reward" and _NO_AIM.search(line[: word[1]]):
+        return False
     if text.lower().startswith("return"):
         return bool(_OF_AN_AGENT.search(line[: word[1]]) or _GIVEN.match(line, end))
     if text.lower() in _OF_THE_FIRST:
