@@ -53,9 +53,11 @@ def printed(history: History, *quantities: str) -> list[tuple[str, Floats]]:
 
 def _backwards(history: History, stand: Standing, problem: str) -> Symptom | None:
     """A ranking that is worse than chance every time: what a model answers goes with the targets, the wrong way."""
+    if not stand.finished:
+        return None  # it may be on its way
     for name, values in printed(history, *_RANKINGS):
         late = values[len(values) // 2 :]
-        if not stand.over >= 0.5 or not float(late.max()) < _HALF or not float(np.median(late)) <= _BELOW:
+        if not float(late.max()) < _HALF or not float(np.median(late)) <= _BELOW:
             continue
         return Symptom(
             problem,
@@ -81,8 +83,8 @@ def reward_lost(history: History, stand: Standing) -> tuple[str, float, float] |
     Only where no loss tells how the training stands, as in games.
     """
     told = math.isfinite(stand.baseline) and not no_measure(history) and not stand.adversarial
-    if told or stand.over < 0.5:
-        return None
+    if told or not stand.finished:
+        return None  # agents often do worse before they do better
     for name, values in printed(history, "reward"):
         first = float(np.mean(values[: max(1, len(values) // 6)]))
         late = values[-max(2, len(values) // 3) :]
