@@ -117,3 +117,35 @@ def test_answers_that_differ_by_rounding_alone_are_the_same() -> None:
     assert not blind_to_places(tokens, answers + 1e-2 * torch.randn_like(answers))
     assert told_apart(tokens, tokens, -100) == 0.0
     assert told_apart(tokens, torch.arange(80).reshape(8, 10), -100) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("place", "learnable", "found"), [(0, False, True), (-1, False, False), (0, True, False)]
+)
+def test_answers_from_the_first_place_of_what_reads_on_are_named_where_nothing_comes_of_it(
+    place: int, learnable: bool, found: bool
+) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.rnn = nn.Embedding(VOCABULARY, WIDTH), nn.GRU(WIDTH, WIDTH, batch_first=True)
+            self.head = nn.Linear(WIDTH, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.rnn(self.tokens(x))[0][:, place])
+
+    def asked(x: torch.Tensor) -> torch.Tensor:
+        return (x[:, 0] > 4).long() if learnable else (x[:, 8:] > 4).sum(1).gt(2).long()
+
+    torch.manual_seed(0)
+    model = Reader()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(60):
+            x = torch.randint(VOCABULARY, (32, LENGTH))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), asked(x)).backward()
+            optimizer.step()
+    said = [one.sentence for one in watch.diagnoses if one.problem == "wrong-places"]
+    assert bool(said) is found
+    assert not found or f"the first of {LENGTH} tokens alone" in said[0]

@@ -48,6 +48,7 @@ class WrongPlaces(Detector):
     """Targets lie further on than the next token, or depend on places that the model is not told."""
 
     name: ClassVar[str] = "wrong-places"
+    remaining: float = 0.8
 
     def detect(self, history: History) -> Iterator[Symptom]:
         for event in history.events_of("depends-beyond"):
@@ -61,6 +62,21 @@ class WrongPlaces(Detector):
                 (
                     "Shift once: give tokens `[:-1]` and take tokens `[1:]` for the targets, or hand the same tokens "
                     "to a model that shifts them itself.",
+                ),
+            )
+            return
+        for event in history.events_of("depends-first"):
+            if not standing(history).suffers(self.remaining):
+                return  # that is where it stands
+            yield self._found(
+                history,
+                event,
+                f"Answers come from the first of {event.data.get('by')} tokens alone, and hardly anything is learnt "
+                "from it: what has read the whole sequence is the state after the last one.",
+                (
+                    "Take the last state of what reads from the beginning on: `states[:, -1]`, or the one after the "
+                    "last token that is no padding.",
+                    "Let only what sees the whole sequence from everywhere answer at its first place.",
                 ),
             )
             return

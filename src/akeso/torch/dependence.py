@@ -37,6 +37,8 @@ _NOTHING: Final = 1e-3
 _NODES: Final = 20_000
 #: Share of the pairs of places with the same token whose targets differ, from which on places must be known.
 _APART: Final = 0.5
+#: Samples, and tokens of each, that tell whether answers come from the first one alone.
+_LONG: Final = 8
 #: Evaluations in which it is seen whether places are known, where dropout hides that in training.
 _EVALUATIONS: Final = 4
 #: Free memory of a card, as a share of what is in use, for a backward pass that keeps the graph.
@@ -75,6 +77,8 @@ class Dependences:
     """Tokens of other samples."""
     beyond: int = 0
     """How many places on the tokens lie that are to be said, where that is more than one."""
+    first: int = 0
+    """Nothing but the first of so many tokens."""
     unplaced: bool = False
     """All tokens of the sample, but not where they stand, although the targets do depend on that."""
 
@@ -159,8 +163,12 @@ class Dependence:
     ) -> torch.Tensor | None:
         """How much of the answer at one position comes back to each token."""
         chosen = _chosen(prediction, aligned, at)
-        if chosen is None:
-            return None
+        return None if chosen is None else self._led_back(prediction, lookup, chosen)
+
+    def _led_back(
+        self, prediction: torch.Tensor, lookup: Lookup, chosen: torch.Tensor
+    ) -> torch.Tensor | None:
+        """How much of what is ``chosen`` of the answers comes back to each token."""
         try:
             (reached,) = torch.autograd.grad(
                 prediction, lookup.vectors, chosen, retain_graph=True, allow_unused=True
@@ -181,6 +189,8 @@ class Dependence:
             return Dependences(ahead=False, copied=False, others=False, beyond=min(shifts))
         for lookup in self._lookups[:1]:
             tokens = lookup.tokens
+            if len(prediction) == target.numel() == len(tokens) and prediction.dim() == 2:
+                return self._of_the_first(prediction, lookup)
             answers = answers_of(prediction, tokens.shape)
             if answers is None or target.numel() != tokens.numel():
                 continue
@@ -197,6 +207,17 @@ class Dependence:
                 return Dependences(ahead=False, copied=False, others=False, unplaced=True)
             self._evaluations = _EVALUATIONS
         return None
+
+    def _of_the_first(self, prediction: torch.Tensor, lookup: Lookup) -> Dependences | None:
+        """Whether one answer for each sequence comes from its first token alone, whichever the sequence is."""
+        rows, columns = lookup.tokens.shape
+        if columns < _LONG or rows < _LONG:
+            return None
+        along = torch.linspace(-1.0, 1.0, prediction.shape[1], device=prediction.device)
+        size = self._led_back(prediction, lookup, along.to(prediction.dtype).expand_as(prediction))
+        if size is None or not bool((size[:, 0] > 0).all()) or bool((size[:, 1:] > 0).any()):
+            return None
+        return Dependences(ahead=False, copied=False, others=False, first=columns)
 
 
 def alignment(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> Alignment | None:
