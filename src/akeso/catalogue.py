@@ -100,9 +100,9 @@ _ALL: Final = (
     Problem(
         "wrong-places",
         "Places in a sequence mixed up",
-        "A model of sequences is asked for other tokens than the next ones, as where targets are shifted twice; or it is "
-        "not told where a token stands, as a transformer without an encoding of positions; or it answers from a place at "
-        "which it has read nothing yet.",
+        "A model of sequences is asked for other tokens than the next ones, as where targets are shifted twice; or it "
+        "is not told where a token stands, as a transformer without an encoding of positions; or it answers from a "
+        "place at which it has read nothing yet.",
         "The targets are the tokens two places on and more, and nothing asks for the next ones; or the same token gets "
         "the very same answer wherever it stands in a sample, while the targets differ; or no gradient of an answer "
         "reaches any token but the first, and hardly anything is learnt.",
