@@ -30,6 +30,7 @@ NAMES = [
     "sequence-leak",
     "shape-broadcast",
     "wrong-axis",
+    "wrong-places",
     "constant-prediction",
     "class-imbalance",
     "unlearnable-labels",

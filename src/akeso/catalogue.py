@@ -61,8 +61,9 @@ _ALL: Final = (
         "transposition was meant, and every value ends up where another one belongs.",
         "A layer is given as many moments as there are samples with a target of their own, tokens follow each other "
         "along the axis that it takes for the batch, the gradient of one sample's answer reaches other samples, the "
-        "same lengths come in another order after a reshape, or pictures are more alike as many values on as they have "
-        "colours than at any other distance.",
+        "same lengths come in another order after a reshape, the weights of an attention sum to one over another axis "
+        "than it sums over, or pictures are more alike as many values on as they have colours than at any other "
+        "distance.",
         (
             "Pass `batch_first=True` to the layer where samples come first, or transpose what it is given.",
             "Where axes change places, use `transpose` or `permute`; `reshape` and `view` leave all values where they "
@@ -95,6 +96,29 @@ _ALL: Final = (
         ),
         0,
         ("data-leakage", "overfitting", "unlearnable-labels", "no-more-gain"),
+    ),
+    Problem(
+        "wrong-places",
+        "Places in a sequence mixed up",
+        "A model of sequences is asked for other tokens than the next ones, as where targets are shifted twice; or it "
+        "is not told where a token stands, as a transformer without an encoding of positions; or it answers from a "
+        "place at which it has read nothing yet.",
+        "The targets are the tokens two places on and more, and nothing asks for the next ones; or the same token gets "
+        "the very same answer wherever it stands in a sample, while the targets differ; or no gradient of an answer "
+        "reaches any token but the first, and hardly anything is learnt.",
+        (
+            "Shift targets once: see whether the model shifts them itself.",
+            "Add an embedding or another encoding of positions before the first attention.",
+            "Answer from the state after the last token where the sequence is read from its beginning on.",
+        ),
+        0,
+        (
+            "slow-convergence",
+            "constant-prediction",
+            "unlearnable-labels",
+            "learning-rate-too-low",
+            "no-more-gain",
+        ),
     ),
     Problem(
         "missing-zero-grad",
@@ -289,6 +313,7 @@ _ALL: Final = (
             "dying-relu",
             "unlearnable-labels",
             "oscillating-loss",
+            "exploding-gradient",
         ),
     ),
     Problem(

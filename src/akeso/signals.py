@@ -89,6 +89,15 @@ _ALL: Final = (
         "run",
         "how far the probabilities behind given log-probabilities are from summing to one over the classes",
     ),
+    Signal(
+        "output_confidence", "run", "mean probability of the class that is answered, under a cross-entropy"
+    ),
+    Signal(
+        "views_alike_least",
+        "run",
+        "mean cosine of a model's outputs for different samples, of two whose directions are compared the lower one",
+    ),
+    Signal("views_alike_most", "run", "the same, the higher one"),
     Signal("output_share_min", "run", "smallest logit where those of every sample are made to sum to one"),
     Signal("output_share_max", "run", "largest of these"),
     Signal(

@@ -323,3 +323,92 @@ def test_answers_that_stay_right_are_no_overfitting_for_being_given_with_too_muc
     )
     assert first(sketch) is None
     assert first(replace(sketch, validation_accuracy=None)) == "overfitting"
+
+
+OWN: dict[str, Any] = {"loss": "custom", "task": "unknown", "classes": None, "target_kind": None}
+
+
+def _figures(name: str, values: list[float]) -> dict[str, Any]:
+    return {**OWN, "printed_metrics": {name: [[20 * (at + 1), value] for at, value in enumerate(values)]}}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "backwards"),
+    [
+        ("val_auc", [0.33, 0.31, 0.30, 0.29, 0.30, 0.31], True),
+        ("concordance", [0.33, 0.38, 0.41, 0.40, 0.42, 0.41], True),
+        ("concordance", [0.42, 0.55, 0.62, 0.64, 0.66, 0.66], False),
+        ("auc", [0.47, 0.49, 0.46, 0.51, 0.48, 0.49], False),
+        ("auc", [0.30, 0.28, 0.29], False),
+    ],
+)
+def test_a_ranking_that_is_worse_than_chance_every_time_is_the_wrong_way_round(
+    name: str, values: list[float], backwards: bool
+) -> None:
+    sketch = Sketch(loss=falling(3.0, 1.0), baseline=math.nan, accuracy=None, facts=_figures(name, values))
+    assert first(sketch) == ("improper-loss" if backwards else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        ([22.0, 18.0, 14.0, 11.0, 9.5, 9.4, 9.3, 9.4], True),
+        ([-900.0, -1000.0, -1250.0, -1400.0, -1500.0, -1490.0], True),
+        ([20.0, 12.0, 60.0, 150.0, 90.0, 12.0, 11.0, 10.0], False),
+        ([20.0, 25.0, 60.0, 150.0, 190.0, 200.0], False),
+        ([20.0, 19.0, 22.0, 17.0, 21.0, 20.0], False),
+    ],
+)
+def test_a_reward_that_only_gets_worse_is_told_where_no_loss_tells_anything(
+    values: list[float], lost: bool
+) -> None:
+    sketch = Sketch(
+        loss=lambda s: np.sin(40 * s), baseline=math.nan, accuracy=None, facts=_figures("reward", values)
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if one.problem == "improper-loss"]
+    assert bool(found) is lost
+    assert not lost or "was never better" in found[0].sentence
+    measured = replace(
+        sketch, baseline=2.3, loss=falling(2.3, 0.3), facts=_figures("reward", values) | {"loss": "mse_loss"}
+    )
+    assert first(measured) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        (lambda s: 1.0 - 200.0 * s, True),
+        (lambda s: -3.0 - 8000.0 * s**3, True),
+        (lambda s: -30.0 + 31.0 * np.exp(-6 * s), False),
+        (lambda s: 1.0 - 6.0 * s, False),
+    ],
+)
+def test_a_loss_that_falls_without_end_is_told_from_one_that_has_a_least_value(loss, found: bool) -> None:
+    sketch = Sketch(loss=loss, baseline=math.nan, accuracy=None, facts=OWN)
+    assert (first(sketch) == "improper-loss") is found
+
+
+@pytest.mark.parametrize(
+    ("judge", "maker", "spread", "found"),
+    [
+        (falling(1.4, 0.001, 20), falling(0.7, 0.001, 20), 0.0, True),
+        (falling(1.4, 0.001, 20), lambda s: 0.7 + 9.0 * s, 0.0, False),
+        (flat(1.2), flat(0.8), 0.0, False),
+        (falling(0.7, 0.001, 20), falling(0.7, 0.001, 20), 0.5, False),
+        (lambda s: -1.0 - 1500.0 * s**2, lambda s: -1.0 - 3000.0 * s**2, math.nan, True),
+        (lambda s: -1.0 - 1500.0 * s**2, lambda s: 3.0 * np.sin(9.0 * s), math.nan, False),
+    ],
+)
+def test_two_networks_that_both_get_what_they_want_are_no_opponents(
+    judge, maker, spread: float, found: bool
+) -> None:
+    known = "custom" if math.isnan(spread) else "binary_cross_entropy_with_logits"
+    facts = {**OWN, "loss": known, "optimizers": [{"name": "Adam"}, {"name": "Adam"}]}
+    history = Sketch(
+        loss=judge, noise=0.0, baseline=math.nan, accuracy=None, facts=facts, run={"target_std": spread}
+    ).history()
+    share = np.linspace(0.0, 1.0, history.steps)
+    history.add_many("loss", "1", list(enumerate(maker(share).tolist())))
+    said = [one.sentence for one in examine(history).diagnoses if one.problem == "improper-loss"]
+    assert bool(said) is found
+    assert not found or "only one of them can" in said[0]

@@ -42,6 +42,7 @@ SICK = {
         events=(Event(0, "broadcast", data={"output": [32, 1], "target": [32], "result": [32, 32]}),)
     ),
     "wrong-axis": Sketch(facts={"recurrence_over_samples": "net.0"}),
+    "wrong-places": Sketch(events=(Event(14, "depends-beyond", data={"by": 2}),), loss=falling(2.3, 1.8)),
     "sequence-leak": Sketch(events=(Event(14, "depends-ahead"),), loss=falling(2.3, 0.01)),
     "missing-zero-grad": Sketch(events=(Event(6, "stale-gradient", data={"count": 3}),)),
     "parameters-not-trained": Sketch(events=(Event(8, "detached", "net.0.weight", {"reason": "no-grad"}),), **CHANCE),

@@ -23,6 +23,12 @@ FOUND = {
     "{'eval_loss': 0.3123, 'eval_accuracy': 0.871, 'epoch': 2.0}": [
         ("val_loss", 0.3123), ("val_accuracy", 0.871),
     ],
+    "update 5 episodic_return 10.9": [("reward", 10.9)],
+    "Episode 10 | Reward: 23.0 | Avg return -12.5": [("reward", 23.0)],
+    "success rate 0.167 value loss 0.02": [("reward", 0.167), ("loss", 0.02)],
+    "epoch 8 c-index 0.330": [("concordance", 0.33)],
+    "val PR-AUC 0.31 val auc 0.9": [("val_auprc", 0.31), ("val_auc", 0.9)],
+    "auc_pr: 0.4": [("auprc", 0.4)],
     "step 100: train loss 2.4561, val loss 2.5012": [("train_loss", 2.4561), ("val_loss", 2.5012)],
     "loss: 1.2e-05": [("loss", 1.2e-05)],
     "train/loss 0.5 valAcc=0.75": [("train_loss", 0.5), ("val_accuracy", 0.75)],
@@ -62,6 +68,8 @@ UNKNOWN = {
 }
 
 NOTHING = [
+    "chosen reward -0.52, rejected_reward: -1.3, intrinsic reward 0.01",
+    "returned 5 samples, return 3",
     "error 3, error: 0.5 in total, recall 0.4",
     "took 2 hr 0.5, map 3.5, wer 0.5",
     "epoch 3/10",

@@ -70,3 +70,48 @@ def test_gradients_clipped_while_they_are_scaled_are_what_holds_a_training_up() 
     first = watch.diagnoses[0]
     assert first.problem == "learning-rate-too-low", watch.diagnoses
     assert "call `scaler.unscale_(optimizer)` first" in first.sentence
+
+
+@pytest.mark.parametrize(("decay", "found"), [(300.0, True), (0.01, False)])
+def test_decay_beside_adam_bounds_the_weights_and_is_named_before_the_rate(decay: float, found: bool) -> None:
+    """A step of Adam and what decay takes come to the same at a weight of one over the decay."""
+    torch.manual_seed(0)
+    x, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
+    x = x.float() / 16
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=decay)
+    with akeso.watch(model, optimizer, planned_steps=116, budget=0.1) as watch:
+        for _ in range(4):
+            for batch in torch.randperm(len(x)).split(64):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x[batch]), y[batch]).backward()
+                optimizer.step()
+    said = [one for one in watch.diagnoses if one.severity != "info"]
+    assert bool(said) is found
+    if found:
+        assert said[0].problem == "over-regularised"
+        assert "none stay above 1 / 300" in said[0].sentence
+
+
+@pytest.mark.parametrize(("decay", "found"), [(1.0, True), (1e-5, False)])
+def test_decay_of_a_model_of_tables_alone_is_named(decay: float, found: bool) -> None:
+    class Factors(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Embedding(40, 4), nn.Embedding(30, 4)
+            for table in (self.one, self.other):
+                nn.init.normal_(table.weight, std=0.3)
+
+        def forward(self, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+            return 3.0 + (self.one(i) * self.other(j)).sum(1)
+
+    torch.manual_seed(0)
+    model, truth = Factors(), torch.randn(40, 30)
+    optimizer = torch.optim.Adam(model.parameters(), 0.02, weight_decay=decay)
+    with akeso.watch(model, optimizer, planned_steps=150, budget=0.1) as watch:
+        for _ in range(150):
+            i, j = torch.randint(40, (256,)), torch.randint(30, (256,))
+            optimizer.zero_grad()
+            F.mse_loss(model(i, j), 3.0 + truth[i, j]).backward()
+            optimizer.step()
+    assert ("over-regularised" in [one.problem for one in watch.diagnoses]) is found

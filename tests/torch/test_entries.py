@@ -112,3 +112,35 @@ def test_one_target_for_each_sample_spreads_by_accident_where_its_dimensions_are
     prediction: tuple[int, ...], target: tuple[int, ...], grown: tuple[int, ...] | None
 ) -> None:
     assert broadcast_of(torch.zeros(prediction), torch.zeros(target)) == grown
+
+
+class Recurs(nn.Module):
+    """A cell of its own that begins with a state of zeros; ``raw`` is how large the times beside its inputs are."""
+
+    def __init__(self, raw: float) -> None:
+        super().__init__()
+        self.raw, self.cell, self.last = raw, nn.Linear(8 + 3, 8), nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(len(x), 8)
+        for moment in range(x.shape[1]):
+            beside = torch.cat([x[:, moment, :2], self.raw * x[:, moment, 2:]], 1)
+            state = torch.tanh(self.cell(torch.cat([beside, state], 1)))
+        return self.last(state)
+
+
+@pytest.mark.parametrize("raw", [1.0, 5e4])
+def test_a_state_that_begins_with_zeros_makes_no_feature_too_large(raw: float) -> None:
+    torch.manual_seed(0)
+    model = Recurs(raw)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(80):
+            x = torch.randn(32, 4, 3)
+            optimizer.zero_grad()
+            F.mse_loss(model(x), torch.randn(32, 1)).backward()
+            optimizer.step()
+    found = [one.sentence for one in watch.diagnoses if "is fed with" in one.sentence]
+    assert bool(found) is (raw > 1)
+    spread = watch.history.series("fed_spread", "cell").values
+    assert (spread > 1e3).all() if raw > 1 else (spread < 10).all()

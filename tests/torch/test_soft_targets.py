@@ -47,3 +47,41 @@ def test_a_divergence_that_is_averaged_by_hand_has_no_yardstick() -> None:
             F.kl_div(said, wanted, reduction="none").sum(1).mean().backward()
             optimizer.step()
     assert not watch.history.series("baseline_loss")
+
+
+@pytest.mark.parametrize("written", ["mean of sums", "minus first", "everything"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_cross_entropy_over_shares_that_is_written_out_is_known(written: str, learns: bool) -> None:
+    torch.manual_seed(0)
+    wanted = (torch.randn(64, 5) * 2).softmax(1)
+    model = nn.Linear(64, 5, bias=False)
+    with torch.no_grad():
+        model.weight.copy_((wanted if learns else wanted.mean(0).expand(64, 5)).log().T)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            optimizer.zero_grad()
+            logs = torch.log_softmax(model(torch.eye(64)), dim=1)
+            if written == "mean of sums":
+                loss = -(wanted * logs).sum(1).mean()
+            elif written == "minus first":
+                loss = torch.sum(-wanted * logs, dim=-1).mean()
+            else:
+                loss = torch.mean(-torch.sum(logs * wanted, 1), 0)
+            loss.backward()
+            optimizer.step()
+    assert watch.history.facts["loss"] == "cross_entropy"
+    assert standing(watch.history).remaining_loss == pytest.approx(0.0 if learns else 1.0, abs=0.01)
+
+
+def test_rewards_times_logarithms_of_probabilities_are_no_cross_entropy() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            optimizer.zero_grad()
+            logs, worth = torch.log_softmax(model(torch.randn(16, 4)), dim=1), torch.randn(16, 3)
+            (-(logs * worth).sum(1).mean()).backward()
+            optimizer.step()
+    assert watch.history.facts["loss"] == "custom"

@@ -68,3 +68,29 @@ def test_what_another_model_is_given_says_nothing() -> None:
             loss.backward()
             optimizer.step()
     assert not watch.history.series("val_input_std")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_answers_that_survive_another_scale_are_not_said_to_be_lost(bias: bool) -> None:
+    torch.manual_seed(0)
+    kinds = torch.randn(4, 16)
+    labels = torch.randint(0, 4, (640,))
+    x = kinds[labels] + 1.2 * torch.randn(640, 16)
+    model = nn.Sequential(nn.Linear(16, 32, bias=bias), nn.ReLU(), nn.Linear(32, 4, bias=bias))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    with watch_everything() as watch:
+        for _ in range(6):
+            for batch in torch.randperm(512).split(16):
+                loss = F.cross_entropy(model(x[batch]), labels[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                # Without biases every answer stays what it is, and is given with fifty times as much certainty.
+                scores = model(50 * x[512:] + (20_000 if bias else 0))
+                F.cross_entropy(scores, labels[512:])
+                (scores.argmax(1) == labels[512:]).float().mean()
+    (found,) = [one for one in watch.diagnoses if one.problem == "validation-mismatch"]
+    assert found.severity == ("error" if bias else "warning")
+    assert ("gets nothing right" in found.sentence) is bias
+    assert ("of its answers are right" in found.sentence) is not bias

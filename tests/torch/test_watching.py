@@ -156,6 +156,27 @@ def test_stale_gradients_are_an_event() -> None:
     assert not _watched("gan").history.events_of("stale-gradient")
 
 
+@pytest.mark.parametrize("cleared", [True, False])
+def test_a_closure_that_clears_no_gradients_is_named(cleared: bool) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    x = torch.randn(64, 6)
+
+    def closure() -> torch.Tensor:
+        if cleared:
+            optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x).squeeze(1), x.sum(1))
+        loss.backward()
+        return loss
+
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            optimizer.step(closure)
+    assert bool(watch.history.events_of("stale-gradient")) is not cleared
+    assert ("missing-zero-grad" in [one.problem for one in watch.diagnoses]) is not cleared
+
+
 def test_clipping_is_seen_with_the_norm_before_it() -> None:
     history = _watched("clipping").history
     assert history.events_of("clip")[0].data == {"limit": 0.1, "kind": "norm"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from akeso.detectors import autotrainer, bttackler
 from akeso.detectors._base import Detector
 from akeso.detectors.activations import DyingRelu, SaturatedActivation
+from akeso.detectors.axes import WrongAxis
 from akeso.detectors.bugs import (
     MissingZeroGrad,
     NonFinite,
-    SequenceLeak,
     ShapeBroadcast,
-    WrongAxis,
     WrongMode,
 )
+from akeso.detectors.constant import ConstantPrediction
 from akeso.detectors.data import AbnormalData
 from akeso.detectors.gradients import ExplodingGradient, VanishingGradient
 from akeso.detectors.initialisation import PoorInitialisation
@@ -20,9 +20,10 @@ from akeso.detectors.labels import ClassImbalance, UnlearnableLabels
 from akeso.detectors.objective import ImproperLoss
 from akeso.detectors.oscillation import OscillatingLoss
 from akeso.detectors.overshooting import LearningRateTooHigh
-from akeso.detectors.progress import ConstantPrediction, NoMoreGain, SlowConvergence
+from akeso.detectors.progress import NoMoreGain, SlowConvergence
 from akeso.detectors.rates import LearningRateTooLow
 from akeso.detectors.regularisation import OverRegularised
+from akeso.detectors.sequences import SequenceLeak, WrongPlaces
 from akeso.detectors.task import ImproperOutputActivation
 from akeso.detectors.untrained import ParametersNotTrained
 from akeso.detectors.validation import DataLeakage, Overfitting, ValidationMismatch
@@ -57,6 +58,7 @@ _CLASSES: tuple[type[Detector], ...] = (
     VanishingGradient,
     WrongAxis,
     WrongMode,
+    WrongPlaces,
     *autotrainer.RULES,
     *bttackler.INDICATORS,
 )

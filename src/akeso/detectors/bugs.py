@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
-from akeso.detectors.pictures import scrambled
+from akeso.detectors.axes import shape_of
 from akeso.detectors.standing import standing
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Event, History
@@ -98,8 +98,8 @@ class ShapeBroadcast(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         for event in history.events_of("broadcast"):
-            output, target = _shape(event, "output"), _shape(event, "target")
-            result = _shape(event, "result")
+            output, target = shape_of(event, "output"), shape_of(event, "target")
+            result = shape_of(event, "result")
             square = len(target) == 2 and target == result and set(target) == {math.prod(output)}
             if math.prod(result) <= max(math.prod(output), math.prod(target)) and not square:
                 continue
@@ -114,101 +114,6 @@ class ShapeBroadcast(Detector):
                 f"{list(result)}: every prediction with every target.",
             )
             return
-
-
-@dataclass(frozen=True)
-class WrongAxis(Detector):
-    """Something runs along the samples of a batch, or puts the axes of its answers in another order by a reshape."""
-
-    name: ClassVar[str] = "wrong-axis"
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        layer = history.facts.get("recurrence_over_samples")
-        if isinstance(layer, str):
-            yield self._over_samples(history, layer)
-            return
-        yield from scrambled(history, self.name)
-        for event in history.events_of("reshaped"):
-            yield self._reshaped(event)
-            return
-        for event in history.events_of("depends-others"):
-            yield Symptom(
-                self.name,
-                "error",
-                0.95,
-                event.step,
-                "",
-                {"input_shape": history.facts.get("input_shape")},
-                "What is said of one sample depends on the others of its batch: something between the embedding and "
-                "the answers runs along the samples, or mixes them up with the positions.",
-            )
-            return
-
-    def _over_samples(self, history: History, layer: str) -> Symptom:
-        kind = next((one.kind for one in history.layers if one.name == layer), "")
-        attends = kind == "MultiheadAttention"
-        return Symptom(
-            self.name,
-            "error",
-            0.95,
-            network.extent(history)[0],
-            layer,
-            {"input_shape": history.facts.get("input_shape")},
-            f"{network.called(layer) or kind or 'the recurrent layer'} runs along the samples of a batch instead of "
-            "along time: "
-            + (
-                "each sample looks at the others of its batch."
-                if attends
-                else "each sample is read as the moment that follows the one before it."
-            ),
-        )
-
-    def _reshaped(self, event: Event) -> Symptom:
-        before, after = _shape(event, "before"), _shape(event, "after")
-        return Symptom(
-            self.name,
-            "error",
-            0.95,
-            event.step,
-            "",
-            {"before": list(before), "given_to_the_loss": list(after)},
-            f"Answers of shape {list(before)} are given another order of axes, {list(after)} at the loss, by a "
-            "reshape: every value ends up where another one belongs. Use `transpose` or `permute`.",
-        )
-
-
-@dataclass(frozen=True)
-class SequenceLeak(Detector):
-    """A model of sequences is given what it is to say."""
-
-    name: ClassVar[str] = "sequence-leak"
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        for event in history.events_of("depends-copied"):
-            yield self._found(
-                history,
-                event,
-                "The targets are the very tokens that the model is given at the same places: it learns to copy them. "
-                "Targets of a language model are the tokens one place further on.",
-            )
-            return
-        for event in history.events_of("depends-ahead"):
-            yield self._found(
-                history,
-                event,
-                "The model sees the tokens that it is to predict: its answer at a place depends on the tokens after "
-                "it. A causal mask is missing, or does not cover them.",
-            )
-            return
-
-    def _found(self, history: History, event: Event, sentence: str) -> Symptom:
-        evidence = {**standing(history).evidence(), "input_shape": history.facts.get("input_shape")}
-        return Symptom(self.name, "error", 0.95, event.step, "", evidence, sentence)
-
-
-def _shape(event: Event, name: str) -> tuple[int, ...]:
-    found = event.data.get(name) or ()
-    return tuple(int(length) for length in found)
 
 
 @dataclass(frozen=True)

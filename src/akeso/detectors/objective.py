@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.aims import misses_its_aim
 from akeso.detectors.measures import directions_alone
 from akeso.detectors.standing import Standing, standing
 from akeso.detectors.task import ONE_SIDED, VALUE_LOSSES, Finding, Fit, fit
@@ -48,6 +49,12 @@ class ImproperLoss(Detector):
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
         yield from self._unsigned(history)
+        if (
+            stand.steps >= self.min_steps
+            and (astray := misses_its_aim(history, stand, self.name)) is not None
+        ):
+            yield astray
+            return
         if known is None or stand.steps < self.min_steps or stand.adversarial:
             return
         found = self._classes(known, stand) or self._binary(known, stand) or self._values(known, stand)

@@ -1,4 +1,4 @@
-"""What the loss curve itself shows: slowness, constant answers, the end of progress."""
+"""What the loss curve itself shows: slowness, the end of progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network, settling, terms
 from akeso.detectors._base import Detector
-from akeso.detectors.standing import ADDED, Standing, standing, top_share, validation_loss
+from akeso.detectors.standing import ADDED, Standing, standing, validation_loss
 from akeso.detectors.steps import divisor, travel
 from akeso.diagnosis import Symptom
 from akeso.history import Floats, History
@@ -291,69 +291,6 @@ def _outweighed(history: History) -> bool:
     """Whether the second half of a bound was there at first and is as good as gone."""
     ratios = history.series("loss_over_call").finite().values
     return _mixed(history) and float(ratios[0]) > ADDED > 1.0 + abs(float(ratios[-1]) - 1.0)
-
-
-@dataclass(frozen=True)
-class ConstantPrediction(Detector):
-    """The output does not depend on the input."""
-
-    name: ClassVar[str] = "constant-prediction"
-    min_steps: int = 25
-    flat: float = 0.01
-    collapsed: float = 0.995
-    top_share: float = 0.8
-    remaining: float = 0.95
-    wait: float = 0.2
-
-    def detect(self, history: History) -> Iterator[Symptom]:
-        stand = standing(history)
-        if stand.steps < self.min_steps or stand.adversarial or stand.broken:
-            return
-        if stand.over < self.wait:
-            return  # many a model begins with the same answer to everything
-        if not math.isfinite(stand.remaining) or not stand.suffers(self.remaining):
-            return
-        window = network.recent(history, 0.3, 15)
-        between = network.typical(history, "output_sample_std", "", window)
-        whole = math.hypot(
-            network.typical(history, "output_std", "", window),
-            network.typical(history, "output_mean", "", window),
-        )
-        target = network.typical(history, "target_std", "", window)
-        scale = max(value for value in (whole, target, 1e-30) if math.isfinite(value))
-        if not network.up_to_date(history, "output_sample_std"):
-            return
-        said = curves.mean(window.of(history.series("prediction_top_share")).values)
-        top = top_share(history)
-        flat = math.isfinite(between) and between < self.flat * scale
-        collapsed = said >= self.collapsed and not top >= self.top_share
-        if not flat and not collapsed:
-            return
-        yield Symptom(
-            self.name,
-            "error",
-            0.85 if flat and collapsed else 0.7,
-            self._since(history, flat),
-            "",
-            {
-                "variation_over_samples": curves.rounded(between / scale),
-                "prediction_top_share": round(said, 4) if math.isfinite(said) else None,
-                **stand.evidence(),
-            },
-            "The model gives the same answer to everything: "
-            + ("its output hardly depends on the input" if flat else "")
-            + (" (" if flat and collapsed else "")
-            + (f"{said:.0%} of the predictions are one class" if collapsed else "")
-            + (")." if flat and collapsed else "."),
-        )
-
-    def _since(self, history: History, flat: bool) -> int:
-        if flat:
-            series = history.series("output_sample_std").finite()
-            limit = 2.0 * curves.median(curves.tail(series.values, 0.3, 3))
-            return curves.first_step_where(series, np.asarray(series.values <= limit, float))
-        series = history.series("prediction_top_share").finite()
-        return curves.first_step_where(series, np.asarray(series.values >= self.collapsed - 0.05, float))
 
 
 @dataclass(frozen=True)

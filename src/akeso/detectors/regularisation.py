@@ -59,10 +59,12 @@ class OverRegularised(Detector):
         decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
         pull = self._pull(history, decay, network.early(history, 0.2, 30))
         kept = self._kept(history)
+        bound = self._bound(history, decay)
         dropped = _dropout(history)
         # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
         alive = decay >= self.alive * pull
         by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
+        by_decay |= bound <= self.shrunk and kept <= self.shrunk
         by_penalty = kept <= self.shrunk and (alive or not decay)
         under_way = stand.learned(self.learned) and stand.recent.falls and not stand.finished
         by_dropout = dropped >= self.dropout and not under_way
@@ -75,7 +77,12 @@ class OverRegularised(Detector):
             sentence = (
                 f"Regularisation drowns the signal: the weights have shrunk to {kept:.0%} of their size"
             )
-            sentence += f" under weight decay {decay:g}." if decay else "."
+            sentence += f" under weight decay {decay:g}" if decay else ""
+            sentence += (
+                f", which lets none stay above 1 / {decay:g} = {1 / decay:.2g}."
+                if bound <= self.shrunk
+                else "."
+            )
         yield Symptom(
             self.name,
             "error",
@@ -91,6 +98,18 @@ class OverRegularised(Detector):
             },
             sentence,
         )
+
+    def _bound(self, history: History, decay: float) -> float:
+        """The largest size that weights can keep, over that at the start; infinite where it is not bounded.
+
+        A step of Adam is about as long as its rate, and decay beside it takes its part of every weight: both come to
+        the same where the weight is one over the decay.
+        """
+        apart = [one for one in _optimizers(history) if one.get("name") == "AdamW"]
+        drawn = [weight.init_std for weight in _weights(history) if weight.init_std > 0]
+        if not apart or len(apart) < len(_optimizers(history)) or not decay > 0 or not drawn:
+            return math.inf
+        return 1.0 / decay / float(np.median(drawn))
 
     def _in_balance(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Whether the loss came down and stays where decay holds the weights against the gradients of all data.
@@ -177,7 +196,7 @@ class OverRegularised(Detector):
     def _pull(self, history: History, decay: float, window: network.Window) -> float:
         """Weight decay times weight over gradient: above 1 the penalty is the stronger force."""
         found = []
-        for weight in network.weights(history):
+        for weight in _weights(history):
             relative = network.relative_gradient(history, weight.name, window=window)
             if math.isfinite(relative):
                 found.append(decay / max(relative, 1e-30))
@@ -186,13 +205,18 @@ class OverRegularised(Detector):
     def _kept(self, history: History) -> float:
         """The size of the weights now over that at the start."""
         found = []
-        for weight in network.weights(history):
+        for weight in _weights(history):
             norm = history.series("weight_l2", weight.name).finite()
             if len(norm) >= 3 and norm.values[0] > 0:
                 # Looks lie ever farther apart: of three, the first may be from long before.
                 late = norm.values[-3:][norm.steps[-3:] >= norm.steps[-1] / 2]
                 found.append(curves.median(late) / float(norm.values[0]))
         return float(np.median(found)) if found else math.nan
+
+
+def _weights(history: History) -> list[network.Weight]:
+    """The matrices that learn; of a model made of nothing but tables, those."""
+    return network.weights(history) or network.tables(history)
 
 
 def _optimizers(history: History) -> list[dict[str, Any]]:

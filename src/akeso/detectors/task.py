@@ -169,6 +169,10 @@ class ImproperOutputActivation(Detector):
     tolerance: float = 1e-3
     rounding: float = 0.01
     sure: float = 0.9
+    wait: float = 0.5
+    unsure: float = 0.1
+    unsure_loss: float = 0.9
+    worth_a_fall: float = 0.005
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
@@ -182,7 +186,7 @@ class ImproperOutputActivation(Detector):
         if known is None:
             return
         found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._shares(known)
-        found = found or self._twice(known, stand)
+        found = found or self._twice(known, stand) or self._timid(history, known, stand)
         found = found or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
@@ -354,6 +358,28 @@ class ImproperOutputActivation(Detector):
             else f"it {can}"
         )
         return f"A {known.activation} is applied {twice} before `{known.loss}`: {why}.", 0.93, True
+
+    def _timid(self, history: History, known: Fit, stand: Standing) -> Finding | None:
+        """Answers that are right as a rule, and given with next to no confidence, so that the loss stays at chance.
+
+        Logits that are bounded, as cosines are, cannot say more than that over many classes.
+        """
+        sure = curves.median(curves.tail(history.series("output_confidence").finite().values, 0.3, 3))
+        right = 1.0 - stand.remaining_error * (1.0 - stand.chance)
+        late = network.up_to_date(history, "output_confidence") and stand.over >= self.wait
+        falls = stand.recent.falls and -stand.recent.change > self.worth_a_fall * stand.baseline
+        if known.loss != "cross_entropy" or not late or falls or not self._harmed(stand, self.unsure_loss):
+            return None
+        if not max(sure, stand.chance) <= self.unsure * right:
+            return None
+        return (
+            f"The answers are right in {right:.0%} of all cases but given with a probability of {sure:.2g} only: the "
+            f"logits lie too close together for {known.units} classes, and {stand.remaining_loss:.0%} of a constant "
+            "prediction's loss is left, of all samples alike. A temperature is too high, or cosines are given without "
+            "a factor.",
+            0.85,
+            False,
+        )
 
     def _shares(self, known: Fit) -> Finding | None:
         """A softmax shares out 1, and the targets ask for several times as much, over whichever axis it is."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import network
 from akeso.detectors._base import Detector
+from akeso.detectors.copies import stale_copy
 from akeso.detectors.drawn import as_drawn, fresh
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
@@ -50,6 +51,21 @@ class ParametersNotTrained(Detector):
                 {"optimizer": idle, "backward_passes": stand.steps},
                 f"{idle} has never stepped: after {stand.steps} backward passes all parameters are what they were.",
                 ("Call `optimizer.step()` after `loss.backward()`, in every step.",),
+            )
+            return
+        for event in history.events_of("severed"):
+            yield Symptom(
+                self.name,
+                "error",
+                0.93,
+                event.step,
+                "",
+                {"reason": "severed", **stand.evidence()},
+                "A part of the loss holds derivatives that `torch.autograd.grad` gave without `create_graph=True`: it "
+                "has no gradient, so that nothing is learnt from it.",
+                (
+                    "Say `create_graph=True` where a derivative goes into the loss; `retain_graph=True` is not enough.",
+                ),
             )
             return
         groups: dict[str, list[Event]] = {}
@@ -95,6 +111,7 @@ class ParametersNotTrained(Detector):
                 else (),
             )
         yield from self._left_behind(history, stand)
+        yield from stale_copy(history, stand, self.name)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)

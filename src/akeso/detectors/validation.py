@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves
+from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
 from akeso.detectors.standing import (
@@ -144,9 +144,12 @@ class ValidationMismatch(Detector):
         off = max(own_spread / spread, spread / own_spread)
         if off < self.scale and not abs(own_mean - mean) > self.scale * max(spread, own_spread):
             return None
+        # Where classes are far apart the answers may survive it; how sure they are does not.
+        kept = self._kept(history, stand)
+        lost = curves.median(curves.tail(validation_loss(history).values, 0.5, 2))
         return Symptom(
             self.name,
-            "error",
+            "warning" if kept else "error",
             0.9,
             int(history.series("val_input_std").steps[0]),
             "",
@@ -158,9 +161,19 @@ class ValidationMismatch(Detector):
                 **stand.evidence(),
             },
             f"In validation the model is given inputs on another scale (mean {own_mean:.3g}, deviation "
-            f"{own_spread:.3g}) than in training ({mean:.3g}, {spread:.3g}), and gets nothing right that it has "
-            "learnt.",
+            f"{own_spread:.3g}) than in training ({mean:.3g}, {spread:.3g}), and "
+            + (
+                f"although {kept:.0%} of its answers are right its loss is {lost:.3g}, {stand.last:.3g} in training."
+                if kept
+                else "gets nothing right that it has learnt."
+            ),
         )
+
+    def _kept(self, history: History, stand: Standing) -> float:
+        """The accuracy of validation where it is still far above chance; else 0."""
+        right = curves.median(curves.tail(validation_accuracy(history).values, 0.5, 2))
+        chance = chance_level(history)
+        return right if right - chance >= self.ever * (1.0 - chance) and stand.last > 0 else 0.0
 
     def _in_vain(self, history: History, stand: Standing) -> bool:
         """Whether validation stays as it was, or as bad as without a model, while the training loss goes down."""
@@ -246,10 +259,27 @@ class DataLeakage(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
+        if stand.steps and history.facts.get("target_among_inputs") is True:
+            yield self._among_inputs(history, stand)
+            return
         if stand.adversarial or stand.diverged:
             return
         yield from self._contradicted(history, stand)
         yield from self._better_than_training(history, stand)
+
+    def _among_inputs(self, history: History, stand: Standing) -> Symptom:
+        shapes = {f"{what}_shape": history.facts.get(f"{what}_shape") for what in ("input", "target")}
+        return Symptom(
+            self.name,
+            "error",
+            0.9,
+            network.extent(history)[0],
+            "",
+            {**shapes, **stand.evidence()},
+            "What is to be predicted is among the inputs: every value of a target is there at the same place in every "
+            "sample, so that it has only to be handed on. Does a window reach into what it is to foresee?",
+            ("Let inputs end where targets begin, and leave the columns of the targets out of the inputs.",),
+        )
 
     def _contradicted(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Evaluations that were perfect all along and one, without a change in training, that is not at all."""

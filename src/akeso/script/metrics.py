@@ -21,7 +21,7 @@ _SPLITS: Final = {
 }  # fmt: skip
 _QUANTITIES: Final = {
     "acc": "accuracy", "accuracy": "accuracy", "loss": "loss", "nll": "loss", "f1": "f1", "auc": "auc",
-    "auroc": "auc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
+    "auroc": "auc", "auprc": "auprc", "mse": "mse", "rmse": "rmse", "mae": "mae", "perplexity": "perplexity",
     "ppl": "perplexity", "bleu": "bleu", "dice": "dice", "iou": "iou", "miou": "iou",
     "error": "error", "err": "error", "precision": "precision", "recall": "recall", "r2": "r2",
     "score": "score", "wer": "wer", "cer": "cer", "ser": "ser", "hr": "hits",
@@ -31,6 +31,8 @@ _QUANTITIES: Final = {
     "brier": "brier", "mase": "mase", "rmsle": "rmsle", "nrmse": "nrmse", "wape": "wape",
     "rse": "rse", "rrse": "rrse", "nmse": "nmse", "nmae": "nmae", "msle": "msle", "mspe": "mspe", "rmspe": "rmspe",
     "bpc": "bpc", "bpd": "bpd",
+    "concordance": "concordance", "cindex": "concordance", "reward": "reward", "rewards": "reward", "rew": "reward",
+    "return": "reward", "returns": "reward", "successrate": "reward", "winrate": "reward", "episodescore": "reward",
     "deviance": "deviance", "rouge": "rouge", "chrf": "chrf", "hits": "hits", "gini": "gini", "map": "map",
 }  # fmt: skip
 #: Words that also mean something else: they count only after a split ("val error"), or where what stands around them
@@ -53,11 +55,18 @@ _AMBIGUOUS: Final = {
 _AT_WHAT: Final = r"\s?@\s?(?:0?\.\d+(?:[:-]0?\.\d+)?|\d+)"
 _AT: Final = re.compile(_AT_WHAT)
 _RATE: Final = re.compile(r"[\s_-]*rate\b", re.IGNORECASE)
+#: What stands before "reward" where it is none that a training is for: of pairs that are compared, or of what is new.
+_NO_AIM: Final = re.compile(
+    r"\b(?:chosen|rejected|preferred|intrinsic|novelty|curiosity|exploration|target|std|min|max)[\s_/-]$",
+    re.IGNORECASE,
+)
+#: A number that is given to a name: "return: 12.5".
+_GIVEN: Final = re.compile(r"\s*[:=]")
 #: Those that are short for a figure, and those that are no figures but of the first so many answers.
 _SHORT: Final = {"wer", "cer", "ser", "map"}
 _OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
-SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
+SHARES: Final = {"accuracy", "f1", "auc", "auprc", "precision", "recall", "dice", "iou", "error"}
 #: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
 _NO_METRIC: Final = {
     "epoch", "step", "iteration", "iter", "batch", "time", "lr", "size", "seed", "eta", "patience", "at",
@@ -109,8 +118,22 @@ _NO_FIGURE: Final = _NO_METRIC | {
 }
 #: Between a word for held-out data and the name of a figure.
 _BESIDE: Final = re.compile(r"[\s_:/.\-\[\]()|>]{1,4}$")
-#: "held-out" and "held out" are one word here.
-_HELD_OUT: Final = re.compile(r"\bheld[\s_-]out\b", re.IGNORECASE)
+#: What is one word here although it is written as several: "held-out", "c-index", "success rate".
+_ONE_WORD: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), word)
+    for pattern, word in (
+        (r"\bheld[\s_-]out\b", "heldout"),
+        (r"\bc[\s_-]index\b", "cindex"),
+        (r"\b(success|win)[\s_-]rate\b", r"\1rate"),
+        (r"\b(?:pr|prc|precision[\s_-]recall)[\s_-]auc\b|\bauc[\s_-]?(?:pr|prc)\b", "auprc"),
+        (r"\b(episode|episodic)[\s_-]score\b", "episodescore"),
+    )
+)
+#: What stands before "return" where it is one that an agent gets.
+_OF_AN_AGENT: Final = re.compile(
+    r"\b(?:episode|episodic|ep|mean|avg|average|total|cumulative|discounted|undiscounted|eval)[\s_-]$",
+    re.IGNORECASE,
+)
 
 _NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
@@ -134,7 +157,7 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
     """The metrics that one printed line holds, as name and value, in order."""
     if not any(character.isdigit() for character in line) and "nan" not in line.lower():
         return []
-    line = _HELD_OUT.sub("heldout", line)
+    line = _joined(line)
     found: list[tuple[str, float]] = []
     split = ""
     read_until = 0
@@ -154,7 +177,8 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
             of = split or next(filter(None, between), "")  # "accuracy on the 10000 test images: 91.2 %"
             name = f"{of}_{quantity}" if of else quantity
             # Of several such figures in a line, as recall@1 and recall@5, one is enough; mixed they say nothing.
-            if not (_AT.match(line, word[2]) and any(name == known for known, _ in found)):
+            one_enough = quantity == "reward" or _AT.match(line, word[2])
+            if not (one_enough and any(name == known for known, _ in found)):
                 found.append((name, value[0]))
             read_until = value[1]
     return found
@@ -168,7 +192,7 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
     """
     if not any(character.isdigit() for character in line):
         return []
-    line = _HELD_OUT.sub("heldout", line)
+    line = _joined(line)
     words, found = _words(line), []
     for (split, _, end), (name, start, last) in itertools.pairwise(words):
         of, label = _SPLITS.get(split.lower(), "train"), name.lower()
@@ -180,11 +204,21 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
     return found
 
 
+def _joined(line: str) -> str:
+    for pattern, word in _ONE_WORD:
+        line = pattern.sub(word, line)
+    return line
+
+
 def _is_meant(line: str, word: tuple[str, int, int], quantity: str, split: str) -> bool:
     """Whether a word that may also mean something else stands for a figure here."""
     text, end = word[0], word[2]
     if _AT.match(line, end):
         return True
+    if quantity == "reward" and _NO_AIM.search(line[: word[1]]):
+        return False
+    if text.lower().startswith("return"):
+        return bool(_OF_AN_AGENT.search(line[: word[1]]) or _GIVEN.match(line, end))
     if text.lower() in _OF_THE_FIRST:
         return False
     if quantity not in _AMBIGUOUS or split:

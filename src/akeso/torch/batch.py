@@ -11,6 +11,7 @@ from torch import nn
 
 from akeso.torch import inputs
 from akeso.torch.accounts import LatestCounts, TargetAccount
+from akeso.torch.dependence import Dependences
 from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of, unwrap
@@ -24,6 +25,7 @@ from akeso.torch.task import (
     histogram_size,
     power_of,
     terms_of,
+    views_items,
 )
 from akeso.torch.terms import Terms
 from akeso.torch.ways import farthest_weight
@@ -61,6 +63,7 @@ class BatchReader:
         self._smoothing = 0.0
         self._ignored = -1
         self._weights: list[float] = []
+        self._leaks: list[bool] = []
         self.kind = ("", "")
         """The loss function that is trained on, and how it is brought to one number."""
         self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
@@ -90,6 +93,10 @@ class BatchReader:
         self._modes(passes, step)
         self._spread(passes, step)
         self._reshaped(passes, step)
+        self._inside(passes, given, step)
+        if "severed" not in self._looks_said and passes.severed.within(loss):
+            self._looks_said.add("severed")
+            self._record.event(step, "severed")
         self._depends(passes, step)
         self._measure(loss)
         if call is None:
@@ -101,6 +108,13 @@ class BatchReader:
                 self._record.fact("pair_loss", passes.signs[0])
                 low, high = torch.aminmax(passes.signs[1].float())
                 items += [("target_min", low), ("target_max", high)]
+            if passes.margin is not None and loss.numel() == 1:
+                facts["_margin"], value = passes.margin
+                items += [
+                    ("call_value", value.float()),
+                    ("backward_value", loss.detach().float().reshape(())),
+                ]
+            items += views_items(passes.views)
             if passes.directions_alone:
                 self._record.fact("compared_by", "direction")
             return items, facts
@@ -173,6 +187,9 @@ class BatchReader:
     def _learn(self, call: Any, given: torch.Tensor | None) -> None:
         if self._looks >= _LOOKS and call.name == self._loss_name:
             return
+        if given is not None and call.name in SYMMETRIC:
+            self._leaks.append(inputs.copied_into(given, call.target))
+            self._record.fact("target_among_inputs", all(self._leaks))
         self._looks += 1
         self._loss_name = call.name
         self.kind = (call.name, call.reduction)
@@ -245,20 +262,35 @@ class BatchReader:
             self._looks_said.add("reshaped")
             self._record.event(step, "reshaped", before=list(found[0]), after=list(found[1].shape))
 
+    def _inside(self, passes: Passes, given: torch.Tensor | None, step: int) -> None:
+        """What mixes axes up inside of the model, each kind of it once."""
+        for found in (*passes.axes.found, passes.axes.among_heads(given)):
+            if found is not None and f"axes-{found.kind}" not in self._looks_said:
+                self._looks_said.add(f"axes-{found.kind}")
+                before, after = list(found.before), list(found.after)
+                self._record.event(step, "axes", found.owner, what=found.kind, before=before, after=after)
+
     def _depends(self, passes: Passes, step: int) -> None:
-        if not passes.dependence.wanted:
-            return
-        found = passes.dependence.look([module for _, module in self._names.modules()])
-        for name in ("ahead", "copied", "others"):
+        self.evaluated(passes, step)
+        if passes.dependence.wanted:
+            self._dependences(passes.dependence.look([module for _, module in self._names.modules()]), step)
+
+    def evaluated(self, passes: Passes, step: int) -> None:
+        """What evaluations have shown of what answers depend on."""
+        self._dependences(passes.dependence.seen_since(), step)
+
+    def _dependences(self, found: Dependences | None, step: int) -> None:
+        for name in ("ahead", "copied", "others", "beyond", "first", "unplaced"):
             if found is not None and getattr(found, name):
-                self._record.event(step, f"depends-{name}")
+                self._record.event(step, f"depends-{name}", by=int(getattr(found, name)))
 
     def readings_of(self, plain: Delivery, known: dict[str, float]) -> dict[str, float]:
         """What was delivered and what was ``known`` already, as readings of run scope."""
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
                      "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
-                     "weight_tilt"):  # fmt: skip
+                     "weight_tilt", "output_confidence", "views_alike_least",
+                     "views_alike_most"):  # fmt: skip
             if name in plain:
                 out[name] = plain[name]
         for kind in ("output", "target"):
@@ -291,6 +323,8 @@ class BatchReader:
                 out["target_top_share"] = share
             out["target_classes"] = float(sum(count > 0 for count in counts))
         out.update(self._side_by_side.readings_of(plain))
+        if "_margin" in known and plain.get("call_value"):
+            out["baseline_loss"] = known["_margin"] * plain["backward_value"] / plain["call_value"]
         if "_rows" in known:
             self._targets.add(plain)
             out.update(self._yardsticks(plain, known))

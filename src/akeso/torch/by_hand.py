@@ -11,12 +11,16 @@ import torch
 
 from akeso.torch.losses import SHAPES, LossCall, activation_behind, function_before, stem_of
 
-Kind = Literal["difference", "squared", "absolute", "log", "log of the rest", "yes", "no", "both", "picked"]
+Kind = Literal[
+    "difference", "squared", "absolute", "log", "log of the rest", "yes", "no", "both", "picked", "logs", "weighed",
+    "shared",
+]  # fmt: skip
 #: The last function that a prediction went through and the one right before it, where they are known.
 Functions = tuple[str | None, str | None]
 #: What an elementwise comparison is called once it is averaged or summed up.
 _NAMES: Final[dict[Kind, str]] = {
     "squared": "mse_loss", "absolute": "l1_loss", "both": "binary_cross_entropy", "picked": "nll_loss",
+    "shared": "cross_entropy",
 }  # fmt: skip
 _PRODUCTS: Final = frozenset({"mul", "__mul__", "__rmul__", "multiply"})
 _SUMS: Final = frozenset({"add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "rsub", "subtract"})
@@ -39,18 +43,20 @@ class ByHand:
     """Follows predictions through the arithmetic of a loss: squared and absolute errors, and cross-entropies.
 
     A binary cross-entropy is the sum of targets times the logarithm of a prediction and of the rest times the
-    logarithm of the rest; one over classes is the logarithm of the prediction for the class that is right.
+    logarithm of the rest; one over classes is the logarithm of the prediction for the class that is right, or the sum
+    of what all of them are worth times their shares in the target.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, _Term] = {}
         self._one_hot: bool | None = None
         self._unweighted: bool | None = None
+        self._shares: bool | None = None
 
     @property
     def seen(self) -> bool:
         """Whether any prediction was compared with a target in this step."""
-        return any(term.kind not in ("log", "log of the rest") for term in self._known.values())
+        return any(term.kind not in ("log", "log of the rest", "logs") for term in self._known.values())
 
     def clear(self) -> None:
         """A new step begins."""
@@ -71,6 +77,11 @@ class ByHand:
         if name in ("log", "log1p") and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
             self._logarithm(name, args[0], result)
             return None
+        if name == "log_softmax" and isinstance(args[0], torch.Tensor) and args[0].requires_grad:
+            if result.dim() == 2:
+                logs = result.detach()
+                self._put(result, "logs", logs, logs, _functions(result.grad_fn))
+            return None
         first = self._of(args[0])
         second = self._of(args[1]) if len(args) > 1 else None
         term = first or second
@@ -83,13 +94,22 @@ class ByHand:
             self._joined(first, second, result)
         elif term.kind == "difference":
             self._distance(name, term, args, result)
-        elif term.kind in ("log", "log of the rest"):
+        elif term.kind in ("log", "log of the rest", "logs"):
             self._weighed(name, term, other, args[2] if len(args) > 2 else kwargs.get("index"), result)
         elif name in ("neg", "__neg__") or (name in _PRODUCTS and isinstance(other, int | float)):
             self._put(result, term.kind, term.prediction, term.target, term.functions)
         elif name == "sum" and term.kind == "yes" and result.dim() == 1 and self._names_classes(term.target):
             self._put(result, "picked", term.prediction.log(), term.target.argmax(1), term.functions)
+        elif name == "sum" and term.kind == "weighed" and result.dim() == 1 and self._are_shares(term.target):
+            self._put(result, "shared", term.prediction, term.target, term.functions)
         return None
+
+    def _are_shares(self, target: torch.Tensor) -> bool:
+        """Whether targets are rows of shares that sum to one, asked once like the others."""
+        if self._shares is None:
+            whole = ((target.sum(1) - 1).abs() < 1e-3).all() & (target >= 0).all()
+            self._shares = target.shape[1] > 1 and bool(whole)
+        return self._shares
 
     def _names_classes(self, target: torch.Tensor) -> bool:
         """Whether targets are one-hot rows, asked once: the answer has to be fetched from the device."""
@@ -152,7 +172,7 @@ class ByHand:
         """The logarithm times a target, or at the place of one."""
         if name in _PRODUCTS and isinstance(other, torch.Tensor) and other.shape == term.prediction.shape:
             if not other.requires_grad:
-                kind: Kind = "yes" if term.kind == "log" else "no"
+                kind: Kind = "yes" if term.kind == "log" else "weighed" if term.kind == "logs" else "no"
                 # The minus of the whole may stand before the target.
                 self._put(result, kind, term.prediction, other.detach().abs(), term.functions)
             return

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules import module as _module
 
 from akeso.torch.naming import NORMS
+from akeso.torch.places import answers_of, blind_to_places, places_on, told_apart
 
 #: Sampled steps before the look: weights that start at zero have begun to let something through by then.
 _AFTER: Final = 5
@@ -34,6 +35,12 @@ _OWN: Final = 0.01
 _NOTHING: Final = 1e-3
 #: Nodes of a graph up to which it is asked whether they are all torch's own.
 _NODES: Final = 20_000
+#: Share of the pairs of places with the same token whose targets differ, from which on places must be known.
+_APART: Final = 0.5
+#: Samples, and tokens of each, that tell whether answers come from the first one alone.
+_LONG: Final = 8
+#: Evaluations in which it is seen whether places are known, where dropout hides that in training.
+_EVALUATIONS: Final = 4
 #: Free memory of a card, as a share of what is in use, for a backward pass that keeps the graph.
 _ROOM: Final = 0.25
 
@@ -68,6 +75,12 @@ class Dependences:
     """The token that stands where it stands, which is all it is to say."""
     others: bool
     """Tokens of other samples."""
+    beyond: int = 0
+    """How many places on the tokens lie that are to be said, where that is more than one."""
+    first: int = 0
+    """Nothing but the first of so many tokens."""
+    unplaced: bool = False
+    """All tokens of the sample, but not where they stand, although the targets do depend on that."""
 
 
 class Dependence:
@@ -79,6 +92,9 @@ class Dependence:
         self._steps = 0
         self._lookups: list[Lookup] = []
         self._answer: tuple[torch.Tensor, torch.Tensor, int] | None = None
+        self._asked: list[torch.Tensor] = []
+        self._evaluations = 0  # in which it is still to be seen whether places are known
+        self._unplaced = False
 
     def never(self) -> None:
         """Take no look at all."""
@@ -92,6 +108,7 @@ class Dependence:
     def clear(self) -> None:
         """Hold nothing of the script any longer."""
         self._lookups.clear()
+        self._asked.clear()
         self._answer = None
 
     def looked_up(self, module: nn.Module, tokens: torch.Tensor | None, vectors: Any) -> None:
@@ -105,6 +122,22 @@ class Dependence:
         """A loss was given scores of classes and a target."""
         if isinstance(prediction, torch.Tensor) and isinstance(target, torch.Tensor):
             self._answer = (prediction, target.detach(), ignored)
+            self._asked.append(target.detach())
+
+    def evaluated(self, given: torch.Tensor | None, answer: torch.Tensor) -> None:
+        """A model in evaluation has answered: dropout no longer hides whether it knows one place from another."""
+        if not self._evaluations or given is None or given.dim() != 2 or given.is_floating_point():
+            return
+        answers = answers_of(answer, given.shape)
+        if answers is not None:
+            self._evaluations -= 1
+            self._unplaced = self._unplaced or blind_to_places(given, answers)
+
+    def seen_since(self) -> Dependences | None:
+        """What evaluations have shown since."""
+        found, self._unplaced = self._unplaced, False
+        self._evaluations = 0 if found else self._evaluations
+        return Dependences(ahead=False, copied=False, others=False, unplaced=True) if found else None
 
     def look(self, modules: list[nn.Module]) -> Dependences | None:
         """What an answer in the middle of a sequence depends on; None where that is not to be told."""
@@ -119,12 +152,23 @@ class Dependence:
         # A decoder is given the tokens before those that it is to say, whatever its encoder is given.
         pairs.sort(key=lambda pair: pair[1].kind != "next")
         if not pairs:
-            return None
+            return self._by_places(prediction, target, ignored)
         lookup, aligned = pairs[0]
         at = _middle(aligned)
+        size = self._reached(prediction, lookup, aligned, at)
+        return None if size is None else _read(size, aligned, at)
+
+    def _reached(
+        self, prediction: torch.Tensor, lookup: Lookup, aligned: Alignment, at: tuple[int, int]
+    ) -> torch.Tensor | None:
+        """How much of the answer at one position comes back to each token."""
         chosen = _chosen(prediction, aligned, at)
-        if chosen is None:
-            return None
+        return None if chosen is None else self._led_back(prediction, lookup, chosen)
+
+    def _led_back(
+        self, prediction: torch.Tensor, lookup: Lookup, chosen: torch.Tensor
+    ) -> torch.Tensor | None:
+        """How much of what is ``chosen`` of the answers comes back to each token."""
         try:
             (reached,) = torch.autograd.grad(
                 prediction, lookup.vectors, chosen, retain_graph=True, allow_unused=True
@@ -135,8 +179,45 @@ class Dependence:
         if reached is None:
             return None
         self._left = 0
-        size = reached.detach().float().abs().amax(-1).nan_to_num(0.0, 0.0, 0.0).cpu()
-        return _read(size, aligned, at)
+        return reached.detach().float().abs().amax(-1).nan_to_num(0.0, 0.0, 0.0).cpu()
+
+    def _by_places(self, prediction: torch.Tensor, target: torch.Tensor, ignored: int) -> Dependences | None:
+        """What is to be told where targets are neither the next tokens nor the same."""
+        shifts = [places_on(one.tokens, self._asked, ignored) for one in self._lookups]
+        if shifts and all(shifts):
+            self._left = 0
+            return Dependences(ahead=False, copied=False, others=False, beyond=min(shifts))
+        for lookup in self._lookups[:1]:
+            tokens = lookup.tokens
+            if len(prediction) == target.numel() == len(tokens) and prediction.dim() == 2:
+                return self._of_the_first(prediction, lookup)
+            answers = answers_of(prediction, tokens.shape)
+            if answers is None or target.numel() != tokens.numel():
+                continue
+            targets = target.reshape(tokens.shape)
+            if told_apart(tokens, targets, ignored) < _APART:
+                continue
+            aligned = Alignment("other", 1, targets, targets != ignored)
+            at = _middle(aligned)
+            size = self._reached(prediction, lookup, aligned, at)
+            own = size[at[0]] if size is not None else None
+            if own is None or not int((own > _OWN * own.max()).sum()) > 1:
+                continue  # it looks at nothing but the token itself, and knows why
+            if blind_to_places(tokens, answers):
+                return Dependences(ahead=False, copied=False, others=False, unplaced=True)
+            self._evaluations = _EVALUATIONS
+        return None
+
+    def _of_the_first(self, prediction: torch.Tensor, lookup: Lookup) -> Dependences | None:
+        """Whether one answer for each sequence comes from its first token alone, whichever the sequence is."""
+        rows, columns = lookup.tokens.shape
+        if columns < _LONG or rows < _LONG:
+            return None
+        along = torch.linspace(-1.0, 1.0, prediction.shape[1], device=prediction.device)
+        size = self._led_back(prediction, lookup, along.to(prediction.dtype).expand_as(prediction))
+        if size is None or not bool((size[:, 0] > 0).all()) or bool((size[:, 1:] > 0).any()):
+            return None
+        return Dependences(ahead=False, copied=False, others=False, first=columns)
 
 
 def alignment(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> Alignment | None:

@@ -18,6 +18,8 @@ _SORTED, _SAMPLES, _FEW = 2048, 64, 16
 #: Pictures of a batch whose layout is looked at, the side of the part that is taken from their middle, and what is left
 #: out on each side, where augmentation pads.
 _PICTURES, _SIDE, _RIM = 16, 64, 8
+#: Entries of a target that are looked for among the values that a model is given, and how many of these there may be.
+_ENTRIES, _PLACES = 6, 4096
 #: Numbers of channels that are colours.
 _COLOURS = (3, 4)
 #: Share of the samples that may lie at least half as far off as the farthest of a feature if that is an outlier.
@@ -177,6 +179,29 @@ def readings_of(delivery: dict[Any, Any]) -> dict[str, float]:
     if high > low:
         out["input_outlier"] = max(out["input_max"] - middle, middle - out["input_min"]) / (high - low)
     return out
+
+
+def copied_into(given: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether all that is to be predicted of a sample lies at fixed places among what the model is given of it.
+
+    A window that ends too late holds the values that come after it; what is given one moment behind, as to a model that
+    goes on from moment to moment, lacks the last one.
+    """
+    rows = min(len(given), _SAMPLES) if given.dim() and target.dim() else 0
+    if (
+        rows < _FEW
+        or len(target) != len(given)
+        or given.dtype != target.dtype
+        or not given.is_floating_point()
+    ):
+        return False
+    inputs, wanted = (part[:rows].detach().reshape(rows, -1) for part in (given, target))
+    if not _ENTRIES <= wanted.shape[1] < inputs.shape[1] <= _PLACES:
+        return False
+    columns = torch.linspace(0, wanted.shape[1] - 1, _ENTRIES, device=wanted.device).round().long()
+    wanted = wanted[:, columns]
+    there = (inputs[:, :, None] == wanted[:, None, :]).all(0).any(0)
+    return bool((there & (wanted != wanted[:1]).any(0)).all())
 
 
 def marks_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -61,8 +61,13 @@ class LooseEnds:
             trace.stale = gradient is trace.gradient and gradient._version == trace.version
             trace.checked = True
 
-    def before_step(self, index: int) -> None:
-        """The backward just seen belongs to this optimizer: what was found holds for it."""
+    def before_step(self, index: int, *, closure: bool = False) -> None:
+        """The backward just seen belongs to this optimizer: what was found holds for it.
+
+        Where a ``closure`` is to compute the loss, that backward is still to come.
+        """
+        if closure and index in self._traces and not self._traces[index].checked:
+            return
         trace = self._traces.pop(index, None)
         if trace is None or not trace.checked:
             return
@@ -169,3 +174,20 @@ class LooseEnds:
         """A short run may end before its loose ends were due, and what stood still all the while is known now."""
         if self._samples >= 2 and step >= 2:
             self._without(step, 2, over=True)
+            if still := self._unmoved():
+                self._record.fact("copies_unmoved", still)
+
+    def _unmoved(self) -> list[str]:
+        """The copies of a trained model that are at the end what they were when they were first seen."""
+        found = []
+        for label, root in zip(self._names.labels, self._names.roots, strict=False):
+            own = list(parameters_of(root))
+            first = [self._copies.get(id(parameter)) for parameter in own]
+            known = [
+                (parameter.detach().reshape(-1)[:_SEEN], seen)
+                for parameter, seen in zip(own, first, strict=True)
+                if seen is not None
+            ]
+            if known and len(known) == len(own) and all(torch.equal(now, then) for now, then in known):
+                found.append(label)
+        return found

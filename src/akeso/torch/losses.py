@@ -29,6 +29,8 @@ RELATIONAL: Final = frozenset(
      "ctc_loss", "hinge_embedding_loss"}
 )  # fmt: skip
 
+#: Those of them over triplets: where all answers are the same, each of them comes to its margin.
+TRIPLETS: Final = frozenset({"triplet_margin_loss", "triplet_margin_with_distance_loss"})
 #: Those of them that are told by the sign of a target which pairs belong together, and where they are given it.
 SIGNS: Final = {"cosine_embedding_loss": 2, "margin_ranking_loss": 2, "hinge_embedding_loss": 1}
 

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch._C._functorch import peek_interpreter_stack
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
+from akeso.torch.axes import HEARD, Axes
 from akeso.torch.by_hand import ByHand
 from akeso.torch.dependence import Dependence
 from akeso.torch.keras.layers import is_layer, units_last
@@ -21,37 +22,23 @@ from akeso.torch.losses import (
     DIFFERENCES,
     LOSSES,
     SIGNS,
+    TRIPLETS,
     LossCall,
     broadcast_of,
     pair_given,
     recognise,
     target_first,
 )
+from akeso.torch.mode import Caller, Mode
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
 from akeso.torch.own_loss import OwnLoss, answer_of
 from akeso.torch.quiet import quiet
 from akeso.torch.recurrence import Recurrence
+from akeso.torch.severed import Severed
 from akeso.torch.taps import TAPS, ForwardTap
 
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
-Caller = Callable[[str, tuple[Any, ...], dict[str, Any], Any], None]
-
-
-class _Mode(TorchFunctionMode):
-    """Tells ``caller`` of every torch function after it has run."""
-
-    def __init__(self, caller: Caller) -> None:
-        super().__init__()
-        self._caller = caller
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        self._caller(getattr(func, "__name__", ""), args, kwargs, result)
-        return result
 
 
 class Passes:
@@ -78,7 +65,7 @@ class Passes:
         self.own_loss = OwnLoss()
         self._tap = ForwardTap(self.enter, self.leave)
         self._later = ForwardTap(lambda *_: self.settle(), lambda *_: None)
-        self._mode: _Mode | None = None
+        self._mode: Mode | None = None
         self._thread = threading.get_ident()
         self._stack: list[nn.Module] = []
         self._read: set[int] = set()  # roots read in this step
@@ -92,7 +79,11 @@ class Passes:
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
+        self.margin: tuple[float, torch.Tensor] | None = None  # of a loss over triplets, and what it gave
+        self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
         self.dependence = Dependence()
+        self.axes = Axes()
+        self.severed = Severed()
         self.recurrence: Recurrence | None = None  # the first layer in this step that runs along an axis
         self.directions = False  # whether outputs were compared with targets by their direction
         self.model_input: torch.Tensor | None = None
@@ -137,9 +128,11 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
-        self.aligned = self.recurrence = self.signs = None
+        self.aligned = self.recurrence = self.signs = self.margin = self.views = None
         self.own_loss.clear()
         self.dependence.clear()
+        self.axes.clear()
+        self.severed.clear()
         self._by_hand.clear()
         self.model_input = None
 
@@ -162,7 +155,7 @@ class Passes:
 
     def _push(self) -> None:
         if self._mode is None:
-            self._mode = _Mode(self.function)
+            self._mode = Mode(self.function)
             self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def _pop(self) -> None:
@@ -254,6 +247,8 @@ class Passes:
                     if tensor is not None and tensor.requires_grad:
                         self._fed(name or type(module).__name__, module, first_tensor(inputs))
                     self._sites.layer(name or type(module).__name__, module, output)
+            if self.reading and self._first_time():
+                self.axes.ran(module, output)
             if self.reading and self.recurrence is None and self._first_time():
                 self.recurrence = Recurrence.of(name, module, first_tensor(inputs))
             if not self._stack:
@@ -281,6 +276,8 @@ class Passes:
                 self.own_loss.gave(output)
             with quiet():
                 self._on_output(module, answer_of(output, tensor), first_tensor(inputs))
+                if not self.reading and not module.training:
+                    self.dependence.evaluated(first_tensor(inputs), answer_of(output, tensor))
                 loss = None if self.reading else self.own_loss.within(output)
                 if loss is not None:
                     self._on_loss(loss)
@@ -297,6 +294,8 @@ class Passes:
             return
         began = perf_counter()
         try:
+            if self.reading:
+                self.severed.called(name, args, kwargs, result, inside=bool(self._stack))
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
             elif name in ACTIVATIONS and self._stack:
@@ -314,6 +313,11 @@ class Passes:
                 if self.reading and known is not None and self._first_time():
                     with quiet():
                         self._sites.power(known, name, args, result)
+            elif name in HEARD and self._stack:
+                known = self._names.module(unwrap(self._stack[-1]))
+                if self.reading and known is not None and self._first_time():
+                    with quiet():
+                        self.axes.called(name, known, args, kwargs, result)
             elif self.reading and not self._stack:
                 self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:
@@ -341,8 +345,11 @@ class Passes:
     def _direction(self, given: list[torch.Tensor]) -> None:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
         data = [one for one in given if not one.requires_grad]
+        said = len(given) == 2 and all(_place_of(one) in self._outputs for one in data)
+        if said and given[0].dim() == 2 and given[0].shape == given[1].shape:
+            self.views = (given[0].detach(), given[1].detach())
         if len(given) == 2 and len(data) == 1:
-            self.directions |= _place_of(data[0]) not in self._outputs
+            self.directions |= not said
 
     @property
     def directions_alone(self) -> bool:
@@ -358,6 +365,8 @@ class Passes:
         if name == "ctc_loss":
             given = args[0] if args else kwargs.get("log_probs")
             self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
+        elif name in TRIPLETS and kwargs.get("reduction", "mean") == "mean" and result.dim() == 0:
+            self.margin = (float(kwargs.get("margin", 1.0)), result.detach())
         elif name in SIGNS:
             signs = args[SIGNS[name]] if len(args) > SIGNS[name] else kwargs.get("target")
             self.signs = (name, signs.detach()) if isinstance(signs, torch.Tensor) else None

@@ -265,7 +265,7 @@ class Probe(Told):
         if index in self._stepped:
             self._advance()
         self._greet(index)
-        self._loose.before_step(index)
+        self._loose.before_step(index, closure=closure)
         if self._members.take(closure=closure):
             self._loose.optimized = self._members.optimized
             if self._members.compiled:
@@ -297,6 +297,8 @@ class Probe(Told):
         # That a second optimizer takes turns with the first is known when it steps: that was the first turn of both.
         late = self.step == 1 and not self._stepped and index not in self._active
         if self._losses:
+            if closure:
+                self._loose.before_step(index)
             if closure and len(self._losses) > self._gathered + 1:
                 self._trying.add(index)
             self._book.put(
@@ -557,6 +559,7 @@ class Probe(Told):
                 self._spread_losses()
             self.catch_up()
             self._loose.close(self.step)
+            self._batches.evaluated(self._passes, self.step)
             if not self._members and self._idle.optimizer:
                 self._record.fact("never_stepped", self._idle.optimizer)
             if self._members:

@@ -29,6 +29,8 @@ _SIGNED_LOSSES = ("soft_margin_loss", "multilabel_soft_margin_loss")
 _VALUE_LOSSES = ("mse_loss", *ABSOLUTE_LOSSES)
 #: Columns of the targets whose spread is followed.
 _COLUMNS = 256
+#: Answers of one batch of which it is seen how sure they are.
+_SURE = 64
 #: Target values of one batch that are kept for medians.
 _PART = 256
 
@@ -204,6 +206,8 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
             shares = prediction - prediction.mean(1, keepdim=True) + 1.0 / prediction.shape[1]
             low, high = torch.aminmax(shares)
             items += [("output_share_min", low), ("output_share_max", high)]
+        if call.name == "cross_entropy" and prediction.dim() == 2:
+            items.append(("output_confidence", prediction[:_SURE].softmax(1).amax(1).mean()))
         if call.name == "nll_loss" and prediction.dim() > 1:
             items.append(("output_mass_error", (prediction.exp().sum(1) - 1).abs().mean()))
     target = call.target
@@ -263,6 +267,15 @@ def _tilt(call: LossCall) -> torch.Tensor | None:
     given = weight[target.clamp(0, len(weight) - 1)] * (target != call.ignore_index)
     mean: torch.Tensor = weight.sum() / (weight > 0).sum()
     return given.sum() / (given > 0).sum() / mean
+
+
+def views_items(views: tuple[torch.Tensor, torch.Tensor] | None) -> Items:
+    """How alike in direction outputs for different samples are, on the side where they are least and most so."""
+    if views is None or len(views[0]) < FEW:
+        return []
+    both = (torch.nn.functional.normalize(view[:_SURE].float(), dim=1) for view in views)
+    alike = torch.stack([(one * one.roll(1, 0)).sum(1).mean() for one in both])
+    return [("views_alike_least", alike.min()), ("views_alike_most", alike.max())]
 
 
 def terms_of(call: LossCall) -> int:

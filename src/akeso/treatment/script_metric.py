@@ -15,8 +15,9 @@ Curve = tuple[tuple[int, float], ...]
 
 _HIGHER = frozenset(
     {
-        "accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "bleu", "r2", "score", "mcc", "kappa", "psnr",
-        "ssim", "ndcg", "mrr", "correlation", "rouge", "chrf", "hits", "map", "gini",
+        "accuracy", "f1", "auc", "auprc", "precision", "recall", "dice", "iou", "bleu", "r2", "score", "mcc", "kappa",
+        "psnr", "ssim", "ndcg", "mrr", "correlation", "rouge", "chrf", "hits", "map", "gini",
+        "concordance", "reward",
     }
 )  # fmt: skip
 #: Figures of errors that are counted or measured apart from the loss: told without a word for held-out data, they are

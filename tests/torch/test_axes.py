@@ -1,0 +1,141 @@
+"""Axes mixed up inside of a model are named; models that move the same axes properly are left alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import akeso
+
+SAMPLES, MOMENTS, WIDTH, HEADS = 24, 10, 16, 4
+
+
+class Reads(nn.Module):
+    """Answers one question per sequence of vectors; ``how`` is what people get wrong."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.lift, self.joint = nn.Linear(3, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
+        self.over_time = nn.Conv1d(WIDTH, WIDTH, 3)
+        self.recurrent = nn.GRU(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        self.drop = nn.Dropout(0.1)
+        self.head = nn.Linear(2 * WIDTH if "states" in how else WIDTH, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.lift(x)
+        how = self.how
+        if how == "permuted":
+            h = self.over_time(h.permute(0, 2, 1)).amax(2)
+        elif how == "viewed":
+            h = self.over_time(h.view(len(x), WIDTH, -1)).amax(2)
+        elif how == "states-joined":
+            h = self.recurrent(h)[1].transpose(0, 1).reshape(len(x), -1)
+        elif how == "states-viewed":
+            h = self.recurrent(h)[1].reshape(len(x), -1)
+        else:
+            h = self.attend(h).mean(1)
+        return self.head(h)
+
+    def attend(self, h: torch.Tensor) -> torch.Tensor:
+        parts = self.joint(h).chunk(3, dim=-1)
+        if self.how.startswith("called"):
+            apart = [part.reshape(len(h), HEADS, MOMENTS, -1) for part in parts]
+        else:
+            apart = [part.view(len(h), MOMENTS, HEADS, -1) for part in parts]
+        if not self.how.startswith(("heads", "called")):
+            apart = [part.transpose(1, 2) for part in apart]
+        q, k, v = apart
+        if self.how.endswith("fused"):
+            out = F.scaled_dot_product_attention(q, k, v)
+        else:
+            scores = q @ k.transpose(-2, -1) / 2.0
+            axis = {"samples": 0, "queries": -2}.get(self.how.partition("-")[0], -1)
+            weights = self.drop(F.softmax(scores, dim=axis))
+            written = self.how.endswith("written")
+            out = torch.einsum("bhqk,bhkd->bhqd", weights, v) if written else weights @ v
+        if not self.how.startswith("heads"):
+            out = out.transpose(1, 2)
+        return h + out.reshape(len(h), MOMENTS, WIDTH)
+
+
+def sentences(how: str) -> list[str]:
+    torch.manual_seed(0)
+    model = Reads(how)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    watch = akeso.watch(model, optimizer)
+    for _ in range(12):
+        x = torch.randn(SAMPLES, MOMENTS, 3)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), (x[:, :, 0].mean(1) > 0).long()).backward()
+        optimizer.step()
+    found = [one.sentence for one in watch.diagnoses if one.problem == "wrong-axis"]
+    watch.close()
+    assert not watch.history.events_of("probe-off")
+    return found
+
+
+@pytest.mark.parametrize("how", ["permuted", "states-joined", "right", "right-written", "right-fused"])
+def test_axes_that_are_moved_properly_are_left_alone(how: str) -> None:
+    assert not sentences(how)
+
+
+def test_a_view_inside_of_a_model_where_a_permutation_was_meant_is_named() -> None:
+    (said,) = sentences("viewed")
+    assert f"[{SAMPLES}, {MOMENTS}, {WIDTH}]" in said
+    assert f"[{SAMPLES}, {WIDTH}, {MOMENTS}]" in said
+
+
+def test_last_states_of_both_directions_put_together_across_samples_are_named() -> None:
+    (said,) = sentences("states-viewed")
+    assert f"[2, {SAMPLES}, {WIDTH}]" in said
+
+
+@pytest.mark.parametrize("how", ["queries", "queries-written", "samples", "samples-written"])
+def test_a_softmax_over_another_axis_than_an_attention_sums_over_is_named(how: str) -> None:
+    (said,) = sentences(how)
+    assert f"sum to one over axis {0 if how.startswith('samples') else 2}" in said
+
+
+@pytest.mark.parametrize("how", ["called", "called-fused"])
+def test_heads_that_are_only_called_so_by_a_view_are_named(how: str) -> None:
+    (said,) = sentences(how)
+    assert f"[{SAMPLES}, {MOMENTS}, {WIDTH}]" in said
+    assert f"[{SAMPLES}, {HEADS}, {MOMENTS}, {WIDTH // HEADS}]" in said
+
+
+@pytest.mark.parametrize("how", ["heads", "heads-fused"])
+def test_an_attention_along_the_heads_is_named(how: str) -> None:
+    (said,) = sentences(how)
+    assert f"given {MOMENTS} moments" in said
+
+
+def test_weights_that_are_normalised_once_more_and_pools_are_left_alone() -> None:
+    """Slots compete for places, and then take the mean of what they have won; a pool weighs moments by a column."""
+
+    class Slots(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys, self.slots = nn.Linear(3, WIDTH), nn.Parameter(torch.randn(5, WIDTH))
+            self.score, self.head = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            keys = self.keys(x)
+            won = (self.slots.expand(len(x), -1, -1) @ keys.transpose(1, 2)).softmax(dim=1)
+            slots = (won / won.sum(-1, keepdim=True)) @ keys
+            pooled = (self.score(keys).softmax(dim=1).transpose(1, 2) @ keys).squeeze(1)
+            return self.head(slots.mean(1) + pooled)
+
+    torch.manual_seed(0)
+    model = Slots()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    watch = akeso.watch(model, optimizer)
+    for _ in range(12):
+        x = torch.randn(SAMPLES, MOMENTS, 3)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), (x[:, :, 0].mean(1) > 0).long()).backward()
+        optimizer.step()
+    assert "wrong-axis" not in [one.problem for one in watch.diagnoses]
+    watch.close()
