@@ -328,6 +328,8 @@ def test_what_is_missing_is_filled_in_and_what_lies_far_out_pulled_in_where_ther
     for line, cure, word in (
         ("x[3, 1] = float('nan')", scaled("none"), "inputs_fill"),
         ("x[3:6, 1] = torch.tensor([1e4, 1.3e4, -9e3])", scaled(), "inputs_low"),
+        ("x[3:9, 1] = -999.9", scaled(), "inputs_code_0"),
+        ("x[3:9] = 9999.0", scaled("none"), "inputs_code_0 = torch.tensor([9999]"),
     ):
         source = VALUES.replace("[1e6, 1.0, 1e-3]", "[1.0, 1.0, 1.0]").replace("[1e9, 0.0", "[0.0, 0.0")
         source = source.replace("y = 4e5 + 1e5 *", f"{line}\ny =")

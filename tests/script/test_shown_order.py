@@ -262,3 +262,61 @@ def test_a_loss_of_alignments_is_given_logarithms_over_the_classes(tmp_path, mon
     assert "F.log_softmax(self.line(x), dim=-1)" in change.diff
     assert min(tried["losses"]) > 0
     assert alike(tried["model"], names["model"])
+
+
+TWO = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+encoder, decoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 3)
+first = encoder[0].weight.detach().clone()
+optimizer = torch.optim.SGD({given}, lr=0.1)
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(decoder(encoder(x[i:i + 8])), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("given", ["decoder.parameters()", "list(decoder.parameters())"])
+def test_a_model_of_which_the_optimizer_has_nothing_is_trained_too(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    source = TWO.format(given=given)
+    change, tried, names = shown(tmp_path, source, edit("add-to-optimizer", "all"))
+    assert not torch.equal(tried["first"], tried["encoder"][0].weight)
+    assert not change.words
+    assert "*encoder.parameters()" in change.diff
+    assert all(alike(tried[name], names[name]) for name in ("encoder", "decoder"))
+
+
+OWNED = """
+import torch
+from torch import nn
+
+class Trainer:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.x, self.y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+        self.encoder, self.decoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 3)
+        self.first = self.encoder[0].weight.detach().clone()
+        self.optimizer = torch.optim.SGD(self.decoder.parameters(), lr=0.1)
+
+    def fit(self):
+        for i in range(0, 64, 8):
+            self.optimizer.zero_grad()
+            out = self.decoder(self.encoder(self.x[i:i + 8]))
+            nn.functional.cross_entropy(out, self.y[i:i + 8]).backward()
+            self.optimizer.step()
+
+trainer = Trainer()
+trainer.fit()
+"""
+
+
+def test_a_model_that_belongs_to_an_object_is_called_by_what_the_object_calls_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown(tmp_path, OWNED, edit("add-to-optimizer", "all"))
+    assert "*self.encoder.parameters()" in change.diff
+    assert alike(tried["trainer"].encoder, names["trainer"].encoder)
+    assert not torch.equal(tried["trainer"].first, tried["trainer"].encoder[0].weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
@@ -302,7 +302,10 @@ def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription)
     moved = [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
     if any(moved):
         return None
-    part = _whole_of(draft, clues) if False not in moved else None
+    others = clues.facts.get("left_out_models") or ()
+    if others and _given_too(draft, others, clues):
+        return None
+    part = _whole_of(draft, clues) if not others and False not in moved else None
     if part is not None:  # model.head.parameters()
         draft.replace(part, draft.text(part.value))
         return None
@@ -317,6 +320,16 @@ def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription)
         f"give the optimizer {what} of the model{named}; modules in a plain list or dict belong into an "
         "nn.ModuleList or nn.ModuleDict"
     )
+
+
+def _given_too(draft: Draft, models: Sequence[str], clues: Clues) -> bool:
+    """Give the one optimizer the parameters of other models beside those that it has."""
+    calls = list(_optimizers(draft, clues))
+    given = given_parameters(draft, calls[0]) if len(calls) == 1 else None
+    if given is None:
+        return False
+    draft.wrap(given, "[*", "".join(f", *{model}.parameters()" for model in models) + "]")
+    return True
 
 
 def _whole_of(draft: Draft, clues: Clues) -> ast.Attribute | None:

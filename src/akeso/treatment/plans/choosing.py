@@ -53,8 +53,10 @@ def uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[lis
     early = current.steps <= max(FEWEST_STEPS, round(SECOND_RUNG * ledger.planned))
     if not early or current.prescription.of("find-learning-rate"):
         return [], 0
-    if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
-        # What was wrong is gone, and the rate is the program's own: a higher one is ahead after a few steps anyway.
+    too_soon = current.steps < round(SECOND_RUNG * ledger.planned) // 2
+    if removes_fault(current, untreated) and (too_soon or not learnt_nothing(current)):
+        # What was wrong is gone, and the rate is the program's own: a higher one is ahead at first anyway, and may
+        # well end behind.
         facts = chart(current.history)
         if facts.usual_rate / 10 <= facts.lr <= facts.usual_rate * 10:
             return [], 0

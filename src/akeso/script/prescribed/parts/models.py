@@ -15,6 +15,7 @@ from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.names import InReach
 from akeso.script.prescribed.places import caller
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.bypass import output_function
@@ -60,6 +61,7 @@ class Models(Part):
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
         self._taken: dict[int, int] = {}  # steps of each optimizer
+        self._named = InReach()
 
     def _set_dropout(self, model: nn.Module) -> None:
         edit = self.ledger.one("set-dropout")
@@ -152,6 +154,7 @@ class Models(Part):
 
         Weights that belong to no module are first met here.
         """
+        self._named.look()
         for model in self.operation.models:
             self._enrol_with(model, optimizer)
         edit = self.ledger.one("reinitialise")
@@ -175,6 +178,8 @@ class Models(Part):
                 self._enrol_with(model, optimizer)
         if edit is not None and _trains_nothing(optimizer):
             self._take_over(optimizer, edit)
+        if edit is not None and len(self.operation.optimizers) == 1:
+            self._take_in(optimizer, edit)
 
     def _enrol(self, model: nn.Module) -> None:
         for optimizer in self.operation.optimizers:
@@ -225,6 +230,18 @@ class Models(Part):
             missing = self._missing(model, edit)
             if any(parameter.grad is not None for parameter in missing.values()):
                 self._add(edit, missing, optimizer.param_groups[0])
+
+    def _take_in(self, optimizer: Optimizer, edit: Edit) -> None:
+        """Give the only optimizer there is a model of which it has nothing at all, where that gets gradients."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for model in self.operation.models:
+            missing = self._missing(model, edit)
+            of_another = any(id(parameter) in held for parameter in model.parameters())
+            if of_another or all(parameter.grad is None for parameter in missing.values()):
+                continue
+            self._add(edit, missing, optimizer.param_groups[0])
+            if (name := self._named.of(model)) is not None:
+                self.ledger.facts.setdefault("left_out_models", []).append(name)
 
 
 def _trains_nothing(optimizer: Optimizer) -> bool:
