@@ -98,7 +98,7 @@ class ParametersNotTrained(Detector):
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)
-            yield from found or self._frozen_as_drawn(history)
+            yield from found or self._frozen_as_drawn(history, suffers)
 
     def _in_vain(self, history: History, stand: Standing, events: list[Event]) -> list[str]:
         """Parameters whose optimizer steps and steps, and has none that ever gets a gradient or changes.
@@ -203,8 +203,11 @@ class ParametersNotTrained(Detector):
             ),
         )
 
-    def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
-        """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""
+    def _frozen_as_drawn(self, history: History, suffers: bool) -> Iterator[Symptom]:
+        """Weights that are frozen and look as torch draws them: nothing was trained or loaded before.
+
+        A remark where the rest of the model does well with what they happen to make of the inputs.
+        """
         frozen = [
             one.name
             for one in history.parameters
@@ -220,7 +223,7 @@ class ParametersNotTrained(Detector):
             return
         yield Symptom(
             self.name,
-            "info",
+            "warning" if suffers else "info",
             0.7,
             network.extent(history)[0],
             frozen[0].rpartition(".")[0],

@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
 from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, all_finite, tensors
 from akeso.script.prescribed.ledger import Ended, Ledger
+from akeso.script.prescribed.names import InReach
 from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
@@ -59,6 +60,7 @@ class Operation:
         self.truncated = False
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
+        self.names = InReach()  # where the last optimizer was made
         self.current_loader: Any = None  # the last one that gave a batch
         self.survey = Survey()
         self.on_training: list[Callable[[], None]] = []  # called when a training forward pass begins
@@ -245,6 +247,7 @@ class Operation:
         if self._quiet or "param_groups" not in vars(optimizer):
             return
         self.ledger.place("optimizer", caller(2))
+        self.names.look()
         self.optimizers.append(optimizer)
         for part in self._parts:
             part.on_optimizer(optimizer)

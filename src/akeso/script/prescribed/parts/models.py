@@ -15,7 +15,6 @@ from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
-from akeso.script.prescribed.names import InReach
 from akeso.script.prescribed.places import caller
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.bypass import output_function
@@ -61,7 +60,6 @@ class Models(Part):
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
         self._taken: dict[int, int] = {}  # steps of each optimizer
-        self._named = InReach()
 
     def _set_dropout(self, model: nn.Module) -> None:
         edit = self.ledger.one("set-dropout")
@@ -154,7 +152,6 @@ class Models(Part):
 
         Weights that belong to no module are first met here.
         """
-        self._named.look()
         for model in self.operation.models:
             self._enrol_with(model, optimizer)
         edit = self.ledger.one("reinitialise")
@@ -240,7 +237,7 @@ class Models(Part):
             if of_another or all(parameter.grad is None for parameter in missing.values()):
                 continue
             self._add(edit, missing, optimizer.param_groups[0])
-            if (name := self._named.of(model)) is not None:
+            if (name := self.operation.names.of(model)) is not None:
                 self.ledger.facts.setdefault("left_out_models", []).append(name)
 
 
