@@ -8,6 +8,8 @@ from akeso.remedies.edit import Prescription
 from akeso.script.clues import Clues
 from akeso.script.rewrite import rewrite
 from tests.script.prescribed_help import edit, perform
+from tests.script.test_shown_lines import alike
+from tests.script.test_shown_lines import shown as shown_and_run
 
 SELU = edit("substitute-activation", "hidden", from_="Sigmoid", to="SELU")
 
@@ -121,3 +123,40 @@ optimizer.step()
 """
     made = shown(tmp_path, source, edit("substitute-activation", "hidden", from_="ReLU", to="SELU"))
     assert lines(made.diff, "+") == ["x = nn.functional.selu(layer(x))"]
+
+
+RECURRENT = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(32, 9, 4), torch.randint(0, 3, (32,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(4, 8, batch_first=True{function})
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0][:, -1])
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 32, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new"), [(', nonlinearity="relu"', "ReLU", "Tanh"), ("", "Tanh", "ReLU")]
+)
+def test_a_plain_recurrent_layer_is_told_which_function_to_use(tmp_path, monkeypatch, function, old, new):
+    monkeypatch.chdir(tmp_path)
+    source = RECURRENT.replace("{function}", function)
+    cure = edit("substitute-activation", "hidden", from_=old, to=new)
+    change, tried, names = shown_and_run(tmp_path, source, cure)
+    assert not change.words
+    assert f'nonlinearity="{new.lower()}"' in change.diff
+    assert alike(tried["model"], names["model"])
