@@ -23,6 +23,9 @@ FOUND = {
     "{'eval_loss': 0.3123, 'eval_accuracy': 0.871, 'epoch': 2.0}": [
         ("val_loss", 0.3123), ("val_accuracy", 0.871),
     ],
+    "Epoch 3 loss 0.4 test R^2 = 0.91": [("loss", 0.4), ("test_r2", 0.91)],
+    "val R²: 0.5, val R-squared 0.25": [("val_r2", 0.5), ("val_r2", 0.25)],
+    "R2 = -0.2, top-1: 0.81, top-1 acc: 0.75": [("r2", -0.2), ("accuracy", 0.81), ("accuracy", 0.75)],
     "step 100: train loss 2.4561, val loss 2.5012": [("train_loss", 2.4561), ("val_loss", 2.5012)],
     "loss: 1.2e-05": [("loss", 1.2e-05)],
     "train/loss 0.5 valAcc=0.75": [("train_loss", 0.5), ("val_accuracy", 0.75)],

@@ -54,7 +54,7 @@ _AT_WHAT: Final = r"\s?@\s?(?:0?\.\d+(?:[:-]0?\.\d+)?|\d+)"
 _AT: Final = re.compile(_AT_WHAT)
 _RATE: Final = re.compile(r"[\s_-]*rate\b", re.IGNORECASE)
 #: Those that are short for a figure, and those that are no figures but of the first so many answers.
-_SHORT: Final = {"wer", "cer", "ser", "map"}
+_SHORT: Final = {"wer", "cer", "ser", "map", "r2"}
 _OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
 SHARES: Final = {"accuracy", "f1", "auc", "precision", "recall", "dice", "iou", "error"}
@@ -111,6 +111,9 @@ _NO_FIGURE: Final = _NO_METRIC | {
 _BESIDE: Final = re.compile(r"[\s_:/.\-\[\]()|>]{1,4}$")
 #: "held-out" and "held out" are one word here.
 _HELD_OUT: Final = re.compile(r"\bheld[\s_-]out\b", re.IGNORECASE)
+#: Figures under names that are no words: "R^2", "R²", "R-squared"; "top-1: 0.91", which "top-1 error" is not.
+_SQUARED: Final = re.compile(r"\bR(?:\^2|\*\*2|²|[\s_-]?squared\b)", re.IGNORECASE)
+_FIRST: Final = re.compile(r"\btop[\s_-]?1\b(?=\s*(?:[:=]|\d+\.\d))", re.IGNORECASE)
 
 _NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
@@ -134,7 +137,7 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
     """The metrics that one printed line holds, as name and value, in order."""
     if not any(character.isdigit() for character in line) and "nan" not in line.lower():
         return []
-    line = _HELD_OUT.sub("heldout", line)
+    line = _in_words(line)
     found: list[tuple[str, float]] = []
     split = ""
     read_until = 0
@@ -168,7 +171,7 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
     """
     if not any(character.isdigit() for character in line):
         return []
-    line = _HELD_OUT.sub("heldout", line)
+    line = _in_words(line)
     words, found = _words(line), []
     for (split, _, end), (name, start, last) in itertools.pairwise(words):
         of, label = _SPLITS.get(split.lower(), "train"), name.lower()
@@ -178,6 +181,11 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
         if value is not None:
             found.append((f"{of}_{label}", value[0]))
     return found
+
+
+def _in_words(line: str) -> str:
+    """The line with what is written in signs or in several words as one word each."""
+    return _FIRST.sub("accuracy", _SQUARED.sub("R2", _HELD_OUT.sub("heldout", line)))
 
 
 def _is_meant(line: str, word: tuple[str, int, int], quantity: str, split: str) -> bool:

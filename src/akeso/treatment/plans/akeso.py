@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from akeso.detectors.stages import last_stage
 from akeso.remedies.candidates import Candidate, candidates
 from akeso.treatment.outcome import Outcome
@@ -319,7 +321,7 @@ def _refuted(untreated: Attempt | None) -> bool:
 
 def _ahead(current: Attempt, before: Attempt) -> bool:
     """Whether a cure is better by the figure that decides, or by what was learnt where that was not come to."""
-    if before.metric is None and breaks(before):
+    if breaks(before) and (before.metric is None or not math.isfinite(before.metric)):
         return current.metric is not None and not breaks(current) and learnt(current) > 0
     return better(current, before) if comparable(before, current) else learnt_more(current, before)
 

@@ -119,8 +119,8 @@ def learnt_more(after: Attempt, before: Attempt) -> bool:
 
 def out_of_reach(before: Attempt, after: Attempt) -> bool:
     """Whether the untreated run, ended early, would need more than its best pace to catch up."""
-    if before.failed:
-        return True
+    if before.failed or (breaks(before) and not breaks(after)):
+        return True  # values that are not finite do not become so again
     if before.metric is None or not before.curve:
         return True
     if not comparable(before, after):
