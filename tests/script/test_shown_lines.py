@@ -282,3 +282,29 @@ def test_targets_get_the_shape_of_outputs_wherever_the_two_meet(tmp_path, monkey
         assert names["left"] == pytest.approx(held_out, rel=1e-4)
     elif left != "0":
         assert names["left"] < 10
+
+
+SCORES = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.NLLLoss()
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    {loss}(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("loss", "new"), [("criterion", "nn.CrossEntropyLoss()"), ("F.nll_loss", "F.cross_entropy(")])
+def test_a_loss_of_logarithms_that_is_given_scores_becomes_one_of_scores(tmp_path, monkeypatch, loss, new):
+    monkeypatch.chdir(tmp_path)
+    cure = edit("substitute-activation", "output", from_="everything", to="LogSoftmax")
+    change, tried, names = shown(tmp_path, SCORES.replace("{loss}", loss), cure)
+    assert new in change.diff
+    assert not change.words
+    assert alike(tried["model"], names["model"])

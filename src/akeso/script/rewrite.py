@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from akeso.remedies.edit import Edit, Prescription
+from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 from akeso.script import rewrite_data as data
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_losses as losses
@@ -107,7 +107,8 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
         return Change("", tuple(edit.describe() for edit in prescription))
     others = sorted(clues.files() - {real})
     drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
-    prescription = _of_probabilities(_completed(prescription, clues), [draft for _, draft in drafts])
+    known = [draft for _, draft in drafts]
+    prescription = _of_scores(_of_probabilities(_completed(prescription, clues), known), known, clues)
     words, settings = [], ""
     for edit in prescription:
         said = _made(edit, drafts, clues, prescription)
@@ -168,6 +169,23 @@ def _of_probabilities(prescription: Prescription, drafts: Sequence[Draft]) -> Pr
         return prescription
     instead = {edit: Edit(edit.remedy, edit.where, {**edit.values, "to": _PROBABILITIES}) for edit in scores}
     return Prescription(instead.get(edit, edit) for edit in prescription if edit not in taken)
+
+
+def _of_scores(prescription: Prescription, drafts: Sequence[Draft], clues: Clues) -> Prescription:
+    """With cross entropy in the place of a loss of logarithms, where the model gives bare scores to it.
+
+    That is the same to the last digit, and the model stays as it is.
+    """
+    logarithms = [
+        edit
+        for edit in prescription.of("substitute-activation")
+        if edit.where == "output" and (edit.values.get("from"), edit.values["to"]) == (EVERYTHING, "LogSoftmax")
+    ]
+    called = any(any(draft.calls({"NLLLoss", "nll_loss"})) for draft in drafts)
+    if not logarithms or not called or clues.facts.get("bypassed"):
+        return prescription
+    loss = Edit("substitute-loss", "", {"from": "nll_loss", "to": "cross_entropy"})
+    return Prescription(loss if edit in logarithms else edit for edit in prescription)
 
 
 def _made(
