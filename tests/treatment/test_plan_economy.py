@@ -8,6 +8,7 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.history import Event, History
 from akeso.treatment import Attempt, Edit, Prescription
+from akeso.treatment.plans.choosing import lead
 from akeso.treatment.plans.judging import same_course, smallest_first
 from tests.treatment.programs import Resumable
 
@@ -109,3 +110,19 @@ def test_a_rate_alone_goes_before_another_optimizer_that_is_hardly_better() -> N
     # Where the rate is not what is wrong, nothing speaks for it.
     other = replace(untreated, diagnoses=(replace(dead, because_of=()), too_high))
     assert smallest_first([adam, close], other) == [adam, close]
+
+
+def test_once_a_fault_is_gone_an_ordinary_rate_is_only_raised_where_that_is_far_ahead() -> None:
+    def judged(rate: float, left: Diagnosis) -> float:
+        history = History(planned_steps=100)
+        history.facts["optimizers"] = [{"name": "Adam", "lr": rate}]
+        cured = replace(_made([Edit("keep-attached")], [1.0] * 30), history=history)
+        return lead([left], cured, untreated)
+
+    fault = Diagnosis("parameters-not-trained", "error", 0.95, "", 3, {}, (), (), "")
+    untreated = replace(_made([], [1.0] * 30), diagnoses=(fault,))
+    slow = Diagnosis("slow-convergence", "error", 0.0, "", 0, {}, (), (), "")  # suspected, not found
+    assert judged(2e-3, slow) > judged(1e-6, slow) > 0
+    assert judged(2e-3, replace(slow, confidence=0.8)) == judged(1e-6, slow)
+    untreated = replace(untreated, diagnoses=(replace(fault, problem="oscillating-loss"),))
+    assert judged(2e-3, slow) == judged(1e-6, slow)

@@ -255,7 +255,7 @@ class Operation:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.steps < _PATIENCE:
             self.ledger.place("step", caller(2))
-        if not self.survey.closed:
+        if not self.survey.closed and not _has_closure(args, kwargs):
             self.close_survey([])
         if self.steps == 0:
             for listener in self.on_first_step:
@@ -265,6 +265,8 @@ class Operation:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
+        if not self.survey.closed:
+            self.close_survey([])
         for part in self._parts:
             part.after_step(optimizer)
         if self.max_steps is not None and self.steps >= self.max_steps + _GRACE:
@@ -340,6 +342,11 @@ class Operation:
         self._stack.close()
         for model in self.models:
             model.__dict__.pop(ATTRIBUTE, None)
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an optimizer is given the function that makes its training step, which is yet to come."""
+    return any(callable(one) and not isinstance(one, Optimizer) for one in (*args, *kwargs.values()))
 
 
 def _holder(module: nn.Module) -> nn.Module | None:

@@ -14,6 +14,7 @@ from akeso.treatment.plans.choosing import (
     RATES,
     SECOND_RUNG,
     allowed,
+    lead,
     options,
     uncovered,
     untried,
@@ -261,7 +262,8 @@ class AkesoPlan(Plan):
             if ledger.room < current.steps + ledger.reserve(current.steps):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
-            needed = promise(best, untreated) + max(0.05, margin(current) if bounded(current) else 0.0)
+            ahead = lead(left, current, untreated)
+            needed = promise(best, untreated) + max(ahead, margin(current) if bounded(current) else 0.0)
             # Of two that have learnt nothing yet none is ahead, whatever their last evaluation said.
             if not attempt.failed and not learnt_nothing(attempt) and promise(attempt, untreated) > needed:
                 best = attempt

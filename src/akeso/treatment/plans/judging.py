@@ -39,7 +39,7 @@ _AT_ONCE = frozenset(
 #: What changes no more than the rate.
 _RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
 #: How much less promising one may be that is worth a second look.
-_NEAR = 0.25
+NEAR = 0.25
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
@@ -169,7 +169,7 @@ def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
         others = [other for other in ranked[1:] if _rate_alone(other) and errors(other) <= errors(first)][
             :1
         ] or others
-    near = promise(first, untreated) - _NEAR
+    near = promise(first, untreated) - NEAR
     return [first, *(other for other in others if promise(other, untreated) > near)]
 
 
