@@ -221,6 +221,15 @@ def test_tables_of_biases_stay_at_zero(tmp_path, monkeypatch):
         assert state["vectors.weight"].std() > 0.05
 
 
+def test_tables_that_are_drawn_small_are_so_in_the_change_as_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = FACTORS.replace("        nn.init.normal_(self.vectors.weight, std=1e-6)\n", "")
+    _, tried, changed = shown(tmp_path, source, edit("reinitialise", scheme="auto", tables="small"))
+    for state in (tried, changed):
+        assert not state["biases.weight"].any()
+        assert 0.05 < state["vectors.weight"].std() < 0.2
+
+
 def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = CLASSES.replace("F.softmax(self.fc2(x), dim=1)", "self.fc2(x)").replace(

@@ -109,7 +109,10 @@ def _make(
     elif edit.remedy == "add-residual":
         note, new = add_residual(model, anatomy)
     elif edit.remedy == "reinitialise":
-        return reinitialise(model, anatomy, str(values.get("scheme", "auto")), values.get("seed"))
+        small = values.get("tables") == "small"
+        return reinitialise(
+            model, anatomy, str(values.get("scheme", "auto")), values.get("seed"), small_tables=small
+        )
     else:
         if bias is None:
             raise Refused("the class prior is not known")

@@ -129,6 +129,9 @@ class AkesoPlan(Plan):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
                 continue
             changed = made_edits(attempt)
+            if same_course(attempt, untreated):
+                ledger.judge(attempt, "rejected: the training is the same to the last bit")
+                continue
             if changed in done or any(same_course(attempt, other) for other in tried):
                 ledger.judge(attempt, "rejected: what could be changed of it was tried already")
                 continue
