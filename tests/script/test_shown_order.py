@@ -320,3 +320,51 @@ def test_a_model_that_belongs_to_an_object_is_called_by_what_the_object_calls_it
     assert "*self.encoder.parameters()" in change.diff
     assert alike(tried["trainer"].encoder, names["trainer"].encoder)
     assert not torch.equal(tried["trainer"].first, tried["trainer"].encoder[0].weight)
+
+
+HELD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        for layer in {through}:
+            x = layer(x).tanh()
+        return self.out(x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "new"),
+    [
+        ("self.layers = []\n        for _ in range(2): self.layers.append(nn.Linear(4, 4))", "nn.ModuleList()"),
+        ("self.layers: list = [nn.Linear(4, 4) for _ in range(2)]", "nn.ModuleList([nn.Linear"),
+        ("held = [nn.Linear(4, 4)]\n        self.layers = held", "nn.ModuleList(held)"),
+        ("self.layers = {'first': nn.Linear(4, 4)}", "nn.ModuleDict({'first'"),
+    ],
+)
+def test_layers_in_plain_lists_and_dicts_are_kept_where_the_model_knows_of_them(
+    tmp_path, monkeypatch, made, new
+):
+    monkeypatch.chdir(tmp_path)
+    through = "self.layers.values()" if "{" in made else "self.layers"
+    source = HELD.replace("{made}", made).replace("{through}", through)
+    change, tried, names = shown(tmp_path, source, edit("add-to-optimizer", "all"))
+    assert new in change.diff
+    assert not change.words
+    assert any("layers" in name for name in tried["model"].state_dict())
+    assert alike(tried["model"], names["model"])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-from akeso.script.rewrite_classes import method
+from akeso.script.rewrite_classes import in_module_list, method
 from akeso.script.rewrite_model import trained
 from akeso.script.rewrite_order import given_parameters, made_later
 from akeso.script.rewrite_trainers import (
@@ -299,13 +299,16 @@ def unfreeze(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str 
 
 def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
     """All parameters of the model, where a part of them is given, or an optimizer made once they are there."""
-    moved = [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
+    held = clues.facts.get("held") or ()
+    if held and all(in_module_list(draft, part) for part in held):
+        return None
+    moved = [] if held else [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
     if any(moved):
         return None
     others = clues.facts.get("left_out_models") or ()
-    if others and _given_too(draft, others, clues):
+    if others and not held and _given_too(draft, others, clues):
         return None
-    part = _whole_of(draft, clues) if not others and False not in moved else None
+    part = _whole_of(draft, clues) if not (others or held) and False not in moved else None
     if part is not None:  # model.head.parameters()
         draft.replace(part, draft.text(part.value))
         return None

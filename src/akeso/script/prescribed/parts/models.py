@@ -15,7 +15,7 @@ from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
-from akeso.script.prescribed.places import caller
+from akeso.script.prescribed.places import caller, made_at
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.bypass import output_function
 from akeso.torch.surgery.initialisation import redraw_held
@@ -193,12 +193,23 @@ class Models(Part):
         edit = self.ledger.one("add-to-optimizer")
         if edit is None:
             return
-        register_held(model)
+        self._note_held(model, register_held(model))
         missing = self._missing(model, edit)
         if missing:
             self._add(edit, missing, home)
         elif not self.ledger.is_applied(edit):
             self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
+
+    def _note_held(self, model: nn.Module, names: list[str]) -> None:
+        """Remember which attributes of which classes held modules in plain lists and dicts."""
+        known = self.ledger.facts.setdefault("held", [])
+        for name in names:
+            prefix, _, attribute = name.rpartition(".")
+            kind = type(model.get_submodule(prefix))
+            self.ledger.place("class", made_at(kind))
+            found = {"class": kind.__name__, "attribute": attribute,
+                     "kind": type(getattr(model.get_submodule(prefix), attribute)).__name__}  # fmt: skip
+            known += [] if found in known else [found]
 
     def _missing(self, model: nn.Module, edit: Edit) -> dict[str, nn.Parameter]:
         """What no optimizer has of the parameters that are to be trained, by name."""
