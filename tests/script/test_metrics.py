@@ -25,6 +25,12 @@ FOUND = {
     ],
     "Epoch 3 loss 0.4 test R^2 = 0.91": [("loss", 0.4), ("test_r2", 0.91)],
     "val R²: 0.5, val R-squared 0.25": [("val_r2", 0.5), ("val_r2", 0.25)],
+    "RMSE train 48.4  RMSE test 45.7": [("train_rmse", 48.4), ("test_rmse", 45.7)],
+    "loss: train 0.5, val 0.6 | acc (train) 0.9 acc (val) 0.8": [
+        ("train_loss", 0.5), ("val_loss", 0.6), ("train_accuracy", 0.9), ("val_accuracy", 0.8),
+    ],
+    "[3] score(test)=0.93": [("test_score", 0.93)],
+    "accuracy - test loss: 0.3": [("test_loss", 0.3)],
     "R2 = -0.2, top-1: 0.81, top-1 acc: 0.75": [("r2", -0.2), ("accuracy", 0.81), ("accuracy", 0.75)],
     "step 100: train loss 2.4561, val loss 2.5012": [("train_loss", 2.4561), ("val_loss", 2.5012)],
     "loss: 1.2e-05": [("loss", 1.2e-05)],

@@ -120,12 +120,16 @@ _WORD: Final = re.compile(r"[A-Za-z]+\d?")
 # A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
 _DIRECT: Final = re.compile(
     rf"""(?:(?i:(?<=error)|(?<=err))[\s_-]*(?i:rate)\b)?
-    (?:{_AT_WHAT})?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
+    (?:{_AT_WHAT})?\s*[)\]]?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
     (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
     re.VERBOSE,
 )
 _FAR: Final = re.compile(
     rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
+)
+#: "score(test)=0.9", "RMSE train 0.5": of which data a figure is said behind its name, right before the number.
+_SPLIT_BEHIND: Final = re.compile(
+    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_NUMBER})", re.IGNORECASE
 )
 _TIME: Final = re.compile(
     r"\s*(?:s|ms|us|sec|secs|seconds?|min|mins|minutes?|h|hours?|it/s|s/it|samples/s)\b"
@@ -139,16 +143,25 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
         return []
     line = _in_words(line)
     found: list[tuple[str, float]] = []
-    split = ""
+    split = shared = ""
     read_until = 0
     for word in _words(line):
         text = word[0].lower()
         if text in _SPLITS:
             split = _SPLITS[text]
+            # "RMSE train 0.5, test 0.6": the name is said once for both.
+            value = _value_after(line, word[2], shared) if shared and word[1] >= read_until else None
+            if value is not None:
+                found.append((f"{split}_{shared}", value[0]))
+                read_until = value[1]
             continue
         quantity = _QUANTITIES.get(text)
         if quantity is None or word[1] < read_until:
             continue
+        shared = quantity if (behind := _SPLIT_BEHIND.match(line, word[2])) else ""
+        if shared and _is_meant(line, word, quantity, behind[1]):
+            continue  # what comes next says of which data
+        shared = ""
         if not _is_meant(line, word, quantity, split):
             continue
         value = _value_after(line, word[2], quantity)
