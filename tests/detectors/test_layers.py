@@ -99,7 +99,9 @@ def test_recurrent_weights_that_start_large_echo_where_the_loss_starts_far_above
         history.layers[0] = replace(
             history.layers[0], name="rnn", kind=kind, role="recurrent", parameters=(state,)
         )
-        return next((d.sentence for d in examine(history).diagnoses if d.problem == "poor-initialisation"), None)
+        return next(
+            (d.sentence for d in examine(history).diagnoses if d.problem == "poor-initialisation"), None
+        )
 
     assert "from step to step" in (judged(1.0, "RNN", 1e20) or "")
     assert judged(1.0, "RNN", 1.2) is None

@@ -109,7 +109,11 @@ def test_weights_frozen_as_drawn_are_more_than_a_remark_where_the_rest_learns_li
         history = sketch.history()
         std = 1 / np.sqrt(3 * 64)
         layer = history.layers[0]
-        weights = [replace(one, trainable=False, init_std=std) for one in layer.parameters if one.name.endswith("weight")]
+        weights = [
+            replace(one, trainable=False, init_std=std)
+            for one in layer.parameters
+            if one.name.endswith("weight")
+        ]
         frozen = tuple(replace(weights[0], name=f"layer_{at}.part.weight") for at in (8, 9))
         history.layers[0] = replace(layer, parameters=(*layer.parameters, *frozen))
         (found,) = (one for one in examine(history).diagnoses if "look as they were drawn" in one.sentence)

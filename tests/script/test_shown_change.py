@@ -375,7 +375,7 @@ def test_a_rate_in_a_settings_file_is_changed_there_if_there_is_one_such(
     (tmp_path / name).write_text(text)
     source = CLASSES.replace("lr=0.1", "**settings")
     source = source.replace(
-        "model = Net()", "model, settings = Net(), {'lr': 1e-5}  # of config.json, config.yaml"
+        "model = Net()", "model, settings = Net(), {'lr': float('1e-5')}  # of config.json, config.yaml"
     )
     cure = edit("set-learning-rate", to=0.25)
     tried = perform(tmp_path, source, cure)

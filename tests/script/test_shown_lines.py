@@ -300,7 +300,9 @@ for i in range(0, 64, 8):
 """
 
 
-@pytest.mark.parametrize(("loss", "new"), [("criterion", "nn.CrossEntropyLoss()"), ("F.nll_loss", "F.cross_entropy(")])
+@pytest.mark.parametrize(
+    ("loss", "new"), [("criterion", "nn.CrossEntropyLoss()"), ("F.nll_loss", "F.cross_entropy(")]
+)
 def test_a_loss_of_logarithms_that_is_given_scores_becomes_one_of_scores(tmp_path, monkeypatch, loss, new):
     monkeypatch.chdir(tmp_path)
     cure = edit("substitute-activation", "output", from_="everything", to="LogSoftmax")

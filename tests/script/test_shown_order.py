@@ -351,7 +351,10 @@ for i in range(0, 64, 8):
 @pytest.mark.parametrize(
     ("made", "new"),
     [
-        ("self.layers = []\n        for _ in range(2): self.layers.append(nn.Linear(4, 4))", "nn.ModuleList()"),
+        (
+            "self.layers = []\n        for _ in range(2): self.layers.append(nn.Linear(4, 4))",
+            "nn.ModuleList()",
+        ),
         ("self.layers: list = [nn.Linear(4, 4) for _ in range(2)]", "nn.ModuleList([nn.Linear"),
         ("held = [nn.Linear(4, 4)]\n        self.layers = held", "nn.ModuleList(held)"),
         ("self.layers = {'first': nn.Linear(4, 4)}", "nn.ModuleDict({'first'"),

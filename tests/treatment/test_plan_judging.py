@@ -74,7 +74,9 @@ def test_a_training_that_breaks_is_not_judged_by_what_it_showed_before() -> None
 def test_what_breaks_for_good_need_not_be_seen_to_its_end() -> None:
     source = Scripted(0.0, None).source
     broken = Diagnosis("non-finite", "error", 0.99, "", 0, {"recovered": False}, (), (), "")
-    before = replace(source, metric=math.nan, metric_name="val_loss", curve=((9, math.nan),), diagnoses=(broken,))
+    before = replace(
+        source, metric=math.nan, metric_name="val_loss", curve=((9, math.nan),), diagnoses=(broken,)
+    )
     after = replace(source, metric=0.4, metric_name="val_mae", curve=((9, 0.4),), diagnoses=())
     assert not comparable(before, after)
     assert out_of_reach(before, after)

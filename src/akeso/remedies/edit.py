@@ -18,8 +18,8 @@ from akeso.errors import BadInput
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
 #: turn-recurrence         where: a recurrent layer, which then takes time where it took samples and the reverse
-#: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"; ``tables``: "small" for embeddings
-#:                         that are drawn small whatever they are
+#: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"; ``tables``: "small" where
+#:                         embeddings are drawn small whatever they are
 #: set-output-bias         ``to``: "prior"
 #: unfreeze                where: a parameter, or "all"
 #: add-to-optimizer        where: a parameter, or "all"; ``stage``: "last" where a training has several, and the

@@ -158,10 +158,10 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
         quantity = _QUANTITIES.get(text)
         if quantity is None or word[1] < read_until:
             continue
-        shared = quantity if (behind := _SPLIT_BEHIND.match(line, word[2])) else ""
-        if shared and _is_meant(line, word, quantity, behind[1]):
+        behind = _SPLIT_BEHIND.match(line, word[2])
+        shared = quantity if behind and _is_meant(line, word, quantity, behind[1]) else ""
+        if shared:
             continue  # what comes next says of which data
-        shared = ""
         if not _is_meant(line, word, quantity, split):
             continue
         value = _value_after(line, word[2], quantity)

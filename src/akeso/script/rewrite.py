@@ -24,7 +24,7 @@ from akeso.script.clues import Clues
 from akeso.script.draft import Draft
 from akeso.script.rewrite_guards import guard_functions
 from akeso.script.rewrite_modes import set_mode
-from akeso.script.rewrite_settings import rate_in_settings
+from akeso.script.rewrite_settings import setting_in_code, setting_in_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,8 @@ _EVERYWHERE: Final = frozenset(
         "guard-functions",
     }
 )
+#: Edits of what may stand among settings, with what the optimizer calls it.
+_SETTINGS: Final = {"set-learning-rate": "lr", "set-weight-decay": "weight_decay"}
 #: The same loss of scores and of probabilities.
 _SCORES, _PROBABILITIES = "binary_cross_entropy_with_logits", "binary_cross_entropy"
 #: Edits whose words are about one file alone, whatever was done in others.
@@ -113,7 +115,7 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
     for edit in prescription:
         said = _made(edit, drafts, clues, prescription)
         found = _in_settings(edit, drafts, clues) if said else None
-        words += [] if found else said
+        words += said if found is None else []
         settings += found or ""
     changed = [draft for _, draft in drafts if draft.changed]
     try:
@@ -126,13 +128,20 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
 
 
 def _in_settings(edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues) -> str | None:
-    """The diff of a settings file, where a rate that has no place in the code stands in one."""
+    """The diff of a settings file, where a figure that has no place where the optimizer is made stands in one.
+
+    Empty where it stands among the settings in the code itself, and is changed there.
+    """
     known = clues.facts.get("optimizers") or ()
-    old = known[0].get("lr") if known else None
-    if edit.remedy != "set-learning-rate" or "to" not in edit.values or not isinstance(old, float):
+    what = _SETTINGS.get(edit.remedy, "")
+    old = known[0].get(what) if known else None
+    if "to" not in edit.values or not isinstance(old, float):
         return None
+    new = float(edit.values["to"])
+    if setting_in_code([draft for _, draft in drafts], what, old, new):
+        return ""
     sources = {file: draft.source for file, draft in drafts}
-    return rate_in_settings(sources, old, float(edit.values["to"]))
+    return setting_in_files(sources, what, old, new)
 
 
 def _completed(prescription: Prescription, clues: Clues) -> Prescription:
@@ -179,7 +188,8 @@ def _of_scores(prescription: Prescription, drafts: Sequence[Draft], clues: Clues
     logarithms = [
         edit
         for edit in prescription.of("substitute-activation")
-        if edit.where == "output" and (edit.values.get("from"), edit.values["to"]) == (EVERYTHING, "LogSoftmax")
+        if edit.where == "output"
+        and (edit.values.get("from"), edit.values["to"]) == (EVERYTHING, "LogSoftmax")
     ]
     called = any(any(draft.calls({"NLLLoss", "nll_loss"})) for draft in drafts)
     if not logarithms or not called or clues.facts.get("bypassed"):

@@ -40,7 +40,7 @@ def assigned(statement: ast.stmt | None, attribute: str) -> ast.AST | None:
 
 
 def in_module_list(draft: Draft, held: Mapping[str, str]) -> bool:
-    """Keep in a module list or dict what a class holds in a plain one, where its constructor first sets the attribute."""
+    """Keep in a module list or dict what a class holds in a plain one, where the constructor first sets it."""
     for node in ast.walk(draft.tree):
         if not isinstance(node, ast.ClassDef) or node.name != held["class"]:
             continue

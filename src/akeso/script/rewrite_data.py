@@ -9,7 +9,7 @@ from typing import Any
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
-from akeso.script.draft import Draft, name_of
+from akeso.script.draft import Draft
 from akeso.script.rewrite_losses import is_loss, whole
 from akeso.script.rewrite_model import trained
 
@@ -62,7 +62,8 @@ def _entrance(draft: Draft, scale: Mapping[str, Any], only_clean: bool) -> list[
     ]
     codes = scale.get("codes") or []
     lines += [
-        f"inputs_code_{number} = {torch}.tensor({_exactly(row)}, dtype={torch}.float64){shaped}  # stands for a missing value"
+        f"inputs_code_{number} = {torch}.tensor({_exactly(row)}, dtype={torch}.float64){shaped}"
+        "  # stands for a missing value"
         for number, row in enumerate(codes)
     ]
     value = "args[0].float()" if scale.get("whole_numbers") else "args[0]"
@@ -87,8 +88,10 @@ def _listed(values: Sequence[float]) -> str:
 
 
 def _exactly(values: Sequence[float]) -> str:
-    """Numbers as a list in the source, one where all are the same: what is looked for has to be found to the last bit."""
-    shown = [f'float("{value}")' if math.isnan(value) else f"{value!r}".removesuffix(".0") for value in values]
+    """Numbers as a list in the source, one where all are the same, to the last bit: they are looked for."""
+    shown = [
+        f'float("{value}")' if math.isnan(value) else f"{value!r}".removesuffix(".0") for value in values
+    ]
     return f"[{', '.join(shown[:1] if len(set(shown)) == 1 else shown)}]"
 
 

@@ -13,7 +13,6 @@ from akeso.script.rewrite_model import trained
 from akeso.script.rewrite_order import given_parameters, made_later
 from akeso.script.rewrite_trainers import (
     clipping_by_a_trainer,
-    rate_for_a_library,
     schedule_by_epoch,
     without_schedule,
 )
@@ -29,7 +28,11 @@ def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
     known = {str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()}
     for place in clues.places.get("optimizer", ()):
         calls = [call for call in draft.calls(None, int(place["line"])) if call.args or call.keywords]
-        calls = [call for call in calls if name_of(call)[:1].isupper()]
+        calls = [call for call in calls if name_of(call)[:1].isupper()] or [
+            call
+            for call in calls
+            if given_parameters(draft, call) is not None  # getattr(torch.optim, name)(…)
+        ]
         named = [call for call in calls if name_of(call) in known or "optim" in draft.text(call.func).lower()]
         if named or len(calls) == 1:
             yield (named or calls)[0]
@@ -61,8 +64,8 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
     """Another rate where the optimizer is made."""
     done = False
     for call in _optimizers(draft, clues):
-        if _keyword(call, "lr") is None and any(keyword.arg is None for keyword in call.keywords):
-            continue  # the rate may be among what is unpacked there
+        if _unpacked(call, "lr"):
+            continue
         if "to" in edit.values:
             value = _number(float(edit.values["to"]))
         else:
@@ -71,8 +74,6 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
             value = f"{old_text} * {_number(float(edit.values['factor']))}"
         draft.set_argument(call, "lr", value, 1)
         done = True
-    if not done and "to" in edit.values:
-        done = rate_for_a_library(draft, clues, _number(float(edit.values["to"])))
     rate = edit.values.get("to", f"{edit.values.get('factor')} times the old one")
     return None if done else f"set the learning rate to {rate}"
 
@@ -107,6 +108,11 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
+def _unpacked(call: ast.Call, name: str) -> bool:
+    """Whether an argument may be among what is unpacked in a call."""
+    return _keyword(call, name) is None and any(keyword.arg is None for keyword in call.keywords)
+
+
 def _kept_decay(draft: Draft, call: ast.Call, new: str, clues: Clues) -> list[str]:
     """The weight decay of the old optimizer as an argument of the new one, which keeps it."""
     written = _keyword(call, "weight_decay")
@@ -120,7 +126,7 @@ def _kept_decay(draft: Draft, call: ast.Call, new: str, clues: Clues) -> list[st
 def set_weight_decay(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another weight decay where the optimizer is made."""
     value = _number(float(edit.values["to"]))
-    calls = list(_optimizers(draft, clues))
+    calls = [call for call in _optimizers(draft, clues) if not _unpacked(call, "weight_decay")]
     for call in calls:
         draft.set_argument(call, "weight_decay", value)
     return None if calls else f"set the weight decay to {value}"

@@ -151,7 +151,7 @@ def is_loss(draft: Draft, call: ast.Call) -> bool:
 
 
 def _makes(call: ast.Call) -> bool:
-    """Whether a call makes an object, as far as its name tells: ``MSELoss()``, but not ``MSELoss()(output, target)``."""
+    """Whether a call makes an object, as far as its name tells: ``MSELoss()``, not ``MSELoss()(output, target)``."""
     return name_of(call)[:1].isupper() and not isinstance(call.func, ast.Call)
 
 

@@ -114,7 +114,7 @@ class Teller:
 
 
 def weights_beside(outcome: Outcome) -> dict[str, Path]:
-    """The weights of other models that were trained together with the one handed back, by what the script calls them."""
+    """The weights of other models that were trained with the one handed back, by what the script calls them."""
     file = Path(outcome.weights) if outcome.weights else None
     if file is None or file.stem != "last":
         return {}

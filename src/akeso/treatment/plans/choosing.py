@@ -72,7 +72,7 @@ def as_meant(current: Attempt, untreated: Attempt) -> bool:
 
 
 def lead(left: Iterable[Diagnosis], current: Attempt, untreated: Attempt) -> float:
-    """How far ahead something on top of a cure has to be: as long as it was only suspected to be of use, beyond doubt."""
+    """How far ahead something on top of a cure has to be: beyond doubt where it was only suspected to be of use."""
     suspected = all(found.confidence == 0.0 for found in left)
     return NEAR if suspected and as_meant(current, untreated) else AHEAD
 
