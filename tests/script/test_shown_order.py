@@ -371,3 +371,38 @@ def test_layers_in_plain_lists_and_dicts_are_kept_where_the_model_knows_of_them(
     assert not change.words
     assert any("layers" in name for name in tried["model"].state_dict())
     assert alike(tried["model"], names["model"])
+
+
+PICTURES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+pixels = torch.rand(32, 8, 8, 3)
+x, y = pixels.reshape(32, 3, 8, 8), torch.randint(0, 3, (32,))
+model = {model}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 32, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+with torch.no_grad():
+    answer = model(x)
+"""
+CHAIN = "nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))"
+
+
+@pytest.mark.parametrize(
+    "model", [CHAIN, f"type('Net', (nn.Sequential,), {{'forward': lambda s, x: s[0](x)}})({CHAIN})"]
+)
+def test_pictures_whose_axes_were_only_renamed_are_turned(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    source = PICTURES.replace("{model}", model)
+    change, tried, names = shown(tmp_path, source, edit("turn-pictures"))
+    right = source.replace("pixels.reshape(32, 3, 8, 8)", "pixels.permute(0, 3, 1, 2)")
+    meant = perform(tmp_path, right)
+    assert not change.words
+    for run in (tried, names):
+        assert alike(run["model"], meant["model"])
+        assert torch.allclose(run["answer"], meant["answer"], atol=1e-5)
+    flat = perform(tmp_path, TWO.format(given="decoder.parameters()"), edit("turn-pictures"))
+    assert "not given pictures" in flat.refused["turn-pictures"]

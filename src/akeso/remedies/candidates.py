@@ -20,6 +20,7 @@ from akeso.remedies.loop import (
     Mode,
     RollBack,
     TrainEverything,
+    TurnPictures,
     TurnRecurrence,
     ZeroGrad,
 )
@@ -60,7 +61,7 @@ from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
 TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "shape-broadcast": (Broadcast(),),
-    "wrong-axis": (TurnRecurrence(),),
+    "wrong-axis": (TurnRecurrence(), TurnPictures()),
     "missing-zero-grad": (ZeroGrad(),),
     "parameters-not-trained": (KeepAttached(), TrainEverything()),
     "wrong-mode": (Mode(),),

@@ -18,6 +18,7 @@ from akeso.errors import BadInput
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
 #: turn-recurrence         where: a recurrent layer, which then takes time where it took samples and the reverse
+#: turn-pictures           none: the axis of colours is moved where reshaping has only renamed it
 #: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"; ``tables``: "small" where
 #:                         embeddings are drawn small whatever they are
 #: set-output-bias         ``to``: "prior"
@@ -60,6 +61,7 @@ REMEDIES: Mapping[str, str] = {
     "insert-normalisation": "normalisation before activations",
     "add-residual": "residual connections around equal-width layers",
     "turn-recurrence": "a recurrent layer that runs along time instead of along the samples of a batch",
+    "turn-pictures": "pictures whose axis of colours is moved instead of renamed",
     "reinitialise": "new initial weights",
     "set-output-bias": "output bias at the class prior",
     "unfreeze": "frozen parameters made trainable",

@@ -80,6 +80,16 @@ class TurnRecurrence(Remedy):
                 yield Prescription([Edit("turn-recurrence", found.layer)])
 
 
+class TurnPictures(Remedy):
+    """The axis of colours moved, where pictures were seen whose axes were only called something else."""
+
+    name = "turn-pictures"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any("input_interleaved" in found.evidence for found in diagnoses):
+            yield Prescription([Edit("turn-pictures")])
+
+
 class GuardFunctions(Remedy):
     """Roots, logarithms and divisions kept off zero, where their slope is infinite.
 

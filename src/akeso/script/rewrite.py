@@ -46,6 +46,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "substitute-activation": model.substitute_activation,
     "insert-normalisation": norms.insert_normalisation,
     "turn-recurrence": model.turn_recurrence,
+    "turn-pictures": data.turn_pictures,
     "reinitialise": weights.reinitialise,
     "set-dropout": model.set_dropout,
     "add-residual": shortcuts.add_residual,

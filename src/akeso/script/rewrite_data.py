@@ -121,6 +121,27 @@ def _shown(name: str, values: Sequence[float] | None) -> str:
     return f" ({name} {short(list(values))})".replace("( ", "(") if values else ""
 
 
+def turn_pictures(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The axis of colours moved where pictures enter the model."""
+    found = trained(draft, clues)
+    if found is None:
+        return (
+            "move the axis of the colours with permute, not with reshape or view: "
+            "x.reshape(samples, height, width, colours).permute(0, 3, 1, 2)"
+        )
+    statement, name = found
+    lines = [
+        "# the colours of a pixel lie side by side: their axis has to be moved, which reshape does not do",
+        "def turned_pictures(module, args):",
+        "    x = args[0]",
+        "    x = x.reshape(x.shape[0], *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2).contiguous()",
+        "    return (x, *args[1:])",
+        f"{name}.register_forward_pre_hook(turned_pictures)",
+    ]
+    draft.add_before(statement, *lines)
+    return None
+
+
 def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """What the model gives brought into the units of the targets, and both into standard units for the loss."""
     scale = dict(clues.facts.get("target_scale") or {})

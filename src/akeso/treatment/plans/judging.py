@@ -31,7 +31,7 @@ GOOD = 0.97
 _AT_ONCE = frozenset(
     {
         "substitute-activation", "insert-normalisation", "add-residual", "reinitialise", "set-dropout", "embed-inputs",
-        "turn-recurrence",
+        "turn-recurrence", "turn-pictures",
         "substitute-loss", "scale-inputs", "scale-targets", "standardise-targets", "fix-broadcast", "mean-reduction",
         "set-batch-size", "shuffle-data",
     }
