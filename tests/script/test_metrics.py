@@ -31,6 +31,8 @@ FOUND = {
     ],
     "[3] score(test)=0.93": [("test_score", 0.93)],
     "accuracy - test loss: 0.3": [("test_loss", 0.3)],
+    "epoch 3: MAE on test set: $7,300.31": [("test_mae", 7300.31)],
+    "val RMSE: € 1,250,000 | loss 0.5, 200 batches": [("val_rmse", 1250000.0), ("val_loss", 0.5)],
     "R2 = -0.2, top-1: 0.81, top-1 acc: 0.75": [("r2", -0.2), ("accuracy", 0.81), ("accuracy", 0.75)],
     "step 100: train loss 2.4561, val loss 2.5012": [("train_loss", 2.4561), ("val_loss", 2.5012)],
     "loss: 1.2e-05": [("loss", 1.2e-05)],

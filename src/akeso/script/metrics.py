@@ -115,21 +115,25 @@ _HELD_OUT: Final = re.compile(r"\bheld[\s_-]out\b", re.IGNORECASE)
 _SQUARED: Final = re.compile(r"\bR(?:\^2|\*\*2|²|[\s_-]?squared\b)", re.IGNORECASE)
 _FIRST: Final = re.compile(r"\btop[\s_-]?1\b(?=\s*(?:[:=]|\d+\.\d))", re.IGNORECASE)
 
-_NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
+_NUMBER: Final = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)|nan|NaN|-?inf"
+)
+#: What may stand before an amount of money.
+_CURRENCY: Final = r"(?:[$€£]\s?)?"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
 # A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
 _DIRECT: Final = re.compile(
     rf"""(?:(?i:(?<=error)|(?<=err))[\s_-]*(?i:rate)\b)?
     (?:{_AT_WHAT})?\s*[)\]]?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
-    (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
+    (?:tensor\(|np\.float\d+\()?{_CURRENCY}(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
     re.VERBOSE,
 )
 _FAR: Final = re.compile(
-    rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
+    rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*{_CURRENCY}(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
 )
 #: "score(test)=0.9", "RMSE train 0.5": of which data a figure is said behind its name, right before the number.
 _SPLIT_BEHIND: Final = re.compile(
-    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_NUMBER})", re.IGNORECASE
+    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_CURRENCY}(?:{_NUMBER}))", re.IGNORECASE
 )
 _TIME: Final = re.compile(
     r"\s*(?:s|ms|us|sec|secs|seconds?|min|mins|minutes?|h|hours?|it/s|s/it|samples/s)\b"
@@ -247,9 +251,9 @@ def _value_after(line: str, position: int, quantity: str) -> tuple[float, int] |
         return int(text) / int(fraction[1]), match.end("value")
     if fraction or _TIME.match(rest) or re.match(r"\.\d|\w", rest):
         return None  # "3/10", a time, a version, a word that only begins with digits
-    if not separated and not percent and text.lstrip("+-").isdigit():
+    if not separated and not percent and text.lstrip("+-").replace(",", "").isdigit():
         return None  # "loss 3": a count of something rather than a metric
-    value = float(text)
+    value = float(text.replace(",", ""))
     if quantity in SHARES and percent:
         value /= 100
     return value, match.end("value")
