@@ -129,3 +129,82 @@ def test_what_stands_twice_among_settings_is_told_in_words(tmp_path, monkeypatch
     )
     assert not change.diff
     assert change.words == ("set the learning rate to 0.2",)
+
+
+def test_a_schedule_that_a_function_gives_back_is_taken_off_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = (
+        "def warm_up(optimizer):\n"
+        "    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 1e4))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "scheduler = warm_up(optimizer)\n"
+    )
+    source = SETTINGS.replace("{settings}", made).replace(
+        "optimizer.step()", "optimizer.step()\n    scheduler.step()"
+    )
+    change, tried, names = shown_and_run(tmp_path, source, edit("hold-learning-rate"))
+    assert not change.words
+    assert names["optimizer"].param_groups[0]["lr"] == 0.1
+    assert alike(tried["model"], names["model"])
+
+
+FACTORY = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+
+def optimizer_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+def main():
+    net = nn.Linear(4, 3)
+    opt = optimizer_of(net)
+    for i in range(0, 64, 8):
+        opt.zero_grad()
+        (9 * nn.functional.cross_entropy(net(x[i:i + 8]), y[i:i + 8])).backward()
+        opt.step()
+    return net
+
+model = main()
+"""
+OBJECT = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+
+class Trainer:
+    def __init__(self):
+        self.net = nn.Linear(4, 3)
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def fit(self):
+        for i in range(0, 64, 8):
+            self.opt.zero_grad()
+            (9 * nn.functional.cross_entropy(self.net(x[i:i + 8]), y[i:i + 8])).backward()
+            self.opt.step()
+        return self.net
+
+model = Trainer().fit()
+"""
+
+
+@pytest.mark.parametrize("source", [FACTORY, OBJECT])
+def test_gradients_are_clipped_by_names_that_the_loop_knows(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown_and_run(tmp_path, source, edit("clip-gradient", kind="norm", limit=0.5))
+    assert not change.words
+    assert alike(tried["model"], names["model"])
+
+
+def test_a_warm_up_is_kept_where_the_loop_finds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown_and_run(tmp_path, OBJECT, edit("warm-up", steps=4))
+    assert "self.warm_up.step()" in change.diff
+    assert alike(tried["model"], names["model"])
+    ledger = perform(tmp_path, FACTORY).ledger
+    cure = Prescription([edit("warm-up", steps=4)])
+    change = rewrite(tmp_path / "train.py", cure, Clues(ledger.to_dict()["places"], [], ledger.facts))
+    assert not change.diff
+    assert "over the first 4 steps" in change.words[0]

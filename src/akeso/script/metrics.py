@@ -133,7 +133,8 @@ _FAR: Final = re.compile(
 )
 #: "score(test)=0.9", "RMSE train 0.5": of which data a figure is said behind its name, right before the number.
 _SPLIT_BEHIND: Final = re.compile(
-    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_CURRENCY}(?:{_NUMBER}))", re.IGNORECASE
+    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_CURRENCY}(?:{_NUMBER}))",
+    re.IGNORECASE,
 )
 _TIME: Final = re.compile(
     r"\s*(?:s|ms|us|sec|secs|seconds?|min|mins|minutes?|h|hours?|it/s|s/it|samples/s)\b"

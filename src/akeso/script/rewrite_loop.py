@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-from akeso.script.rewrite_classes import in_module_list, method
+from akeso.script.rewrite_classes import in_module_list, method, own_name
 from akeso.script.rewrite_model import trained
 from akeso.script.rewrite_order import given_parameters, made_later
 from akeso.script.rewrite_trainers import (
@@ -137,13 +137,15 @@ def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     limit = _number(float(edit.values.get("limit", 1.0)))
     function = "clip_grad_value_" if edit.values.get("kind") == "value" else "clip_grad_norm_"
     found = trained(draft, clues)
-    name = found[1] if found is not None else "model"
-    line = f"{draft.alias('torch')}.nn.utils.{function}({name}.parameters(), {limit})"
+    name = f"{found[1]}.parameters()" if found is not None else "model.parameters()"
+    clip = f"{draft.alias('torch')}.nn.utils.{function}"
     steps = list(_steps(draft, clues))
-    for statement, _name in steps:
-        draft.add_before(statement, line)
+    for statement, optimizer in steps:
+        held = f'[p for group in {optimizer}.param_groups for p in group["params"]]'
+        near = found is not None and _reaches(draft, found[0], statement, found[1])
+        draft.add_before(statement, f"{clip}({name if near else held}, {limit})")
     done = bool(steps) or clipping_by_a_trainer(draft, function, limit)
-    return None if done else f"clip gradients before the step: {line}"
+    return None if done else f"clip gradients before the step: {clip}({name}, {limit})"
 
 
 def loosen_clipping(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -181,14 +183,31 @@ def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | No
     steps = int(edit.values.get("steps", 100))
     made = [draft.statement(call) for call in _optimizers(draft, clues)]
     found = list(_steps(draft, clues))
+    words = f"raise the learning rate to its value over the first {steps} steps"
     if not found or not made or made[0] is None:
-        return f"raise the learning rate to its value over the first {steps} steps"
+        return words
+    (step, optimizer), owner = found[0], own_name(draft, made[0])
+    name = f"{owner}.warm_up" if optimizer.startswith(f"{owner}.") else "warm_up"
+    if isinstance(made[0], ast.Return) or not _reaches(draft, made[0], step, name):
+        return words
     scheduler = f"{draft.alias('torch')}.optim.lr_scheduler.LinearLR"
     draft.add_after(
-        made[0], f"warm_up = {scheduler}({found[0][1]}, start_factor=1 / {steps}, total_iters={steps})"
+        made[0],
+        f"{name} = {scheduler}({optimizer}, start_factor=1 / {steps}, total_iters={max(1, steps - 1)})",
     )
-    draft.add_after(found[0][0], "warm_up.step()")
+    draft.add_after(step, f"{name}.step()")
     return None
+
+
+def _reaches(draft: Draft, made: ast.stmt, used: ast.stmt, name: str) -> bool:
+    """Whether what has a name at one statement has it at another: in one function, everywhere, or of one object."""
+    home, place = method(draft, made), method(draft, used)
+    if home is place or home is None:
+        return True
+    owner = own_name(draft, made)
+    of_object = "." in name and name.startswith(f"{owner}.") and owner == own_name(draft, used)
+    classes = [draft.parents.get(one) if one is not None else None for one in (home, place)]
+    return of_object and isinstance(classes[0], ast.ClassDef) and classes[0] is classes[1]
 
 
 def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
@@ -250,9 +269,15 @@ def _undo_made(draft: Draft, cure: Prescription) -> None:
     rate = f"{wanted[0]:g}" if wanted else 'group["initial_lr"]'
     places = {id(found): (found, call) for call in draft.calls(_MOVING) if (found := draft.statement(call))}
     for statement, call in places.values():
-        if call.args:
-            name = draft.text(call.args[0])
-            draft.add_after(statement, f'for group in {name}.param_groups: group["lr"] = {rate}')
+        if not call.args:
+            continue
+        undone = f'for group in {draft.text(call.args[0])}.param_groups: group["lr"] = {rate}'
+        if isinstance(statement, ast.Return):  # nothing comes behind it
+            margin = "\n" + " " * statement.col_offset
+            lines = (f"schedule = {draft.text(statement.value or call)}", undone, "return schedule")
+            draft.replace(statement, margin.join(lines))
+        else:
+            draft.add_after(statement, undone)
 
 
 def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
