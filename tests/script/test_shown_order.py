@@ -406,3 +406,19 @@ def test_pictures_whose_axes_were_only_renamed_are_turned(tmp_path, monkeypatch,
         assert torch.allclose(run["answer"], meant["answer"], atol=1e-5)
     flat = perform(tmp_path, TWO.format(given="decoder.parameters()"), edit("turn-pictures"))
     assert "not given pictures" in flat.refused["turn-pictures"]
+
+
+@pytest.mark.parametrize("clears", ["optimizer.zero_grad()", "model.zero_grad(set_to_none=False)"])
+def test_gradients_that_are_cleared_before_the_step_are_kept_for_it(tmp_path, monkeypatch, clears):
+    monkeypatch.chdir(tmp_path)
+    loop = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfit(optimizer)\n"
+    source = NET.replace("        optimizer.zero_grad()\n", "").replace(
+        "        optimizer.step()", f"        {clears}\n        optimizer.step()"
+    )
+    meant = perform(tmp_path, NET + loop)
+    change, tried, names = shown(tmp_path, source + loop, edit("delay-zero-grad"))
+    assert not change.words
+    assert alike(tried["model"], meant["model"])
+    assert alike(names["model"], meant["model"])
+    right = perform(tmp_path, NET + loop, edit("delay-zero-grad"))
+    assert "no gradients are cleared between" in right.refused["delay-zero-grad"]

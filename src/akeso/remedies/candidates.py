@@ -15,6 +15,7 @@ from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import (
+    DelayZeroGrad,
     GuardFunctions,
     KeepAttached,
     Mode,
@@ -63,7 +64,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "shape-broadcast": (Broadcast(),),
     "wrong-axis": (TurnRecurrence(), TurnPictures()),
     "missing-zero-grad": (ZeroGrad(),),
-    "parameters-not-trained": (KeepAttached(), TrainEverything()),
+    "parameters-not-trained": (KeepAttached(), DelayZeroGrad(), TrainEverything()),
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(output=True),),
     "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),

@@ -41,6 +41,7 @@ from akeso.errors import BadInput
 #: set-weight-decay        ``to``
 #: set-dropout             ``to``
 #: add-zero-grad           none
+#: delay-zero-grad         none: gradients that the program clears between backward pass and step are kept for the step
 #: set-batch-size          ``to``
 #: substitute-loss         ``from``, ``to`` (name of torch.nn.functional); ``log_input``: the same loss of counts, told
 #:                         whether it is given logarithms of rates
@@ -82,6 +83,7 @@ REMEDIES: Mapping[str, str] = {
     "set-weight-decay": "another weight decay",
     "set-dropout": "less dropout",
     "add-zero-grad": "gradients cleared before each backward pass",
+    "delay-zero-grad": "gradients cleared after the step instead of before it",
     "set-batch-size": "another batch size",
     "substitute-loss": "another loss function",
     "fix-broadcast": "output and target brought to the same shape",

@@ -67,6 +67,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "hold-learning-rate": loop.hold_learning_rate,
     "pace-schedule": loop.pace_schedule,
     "add-zero-grad": loop.add_zero_grad,
+    "delay-zero-grad": order.delay_zero_grad,
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": losses.substitute_loss,
     "scale-targets": losses.scale_targets,
