@@ -199,7 +199,9 @@ class Sites:
         self.items.append((("act_fed", name), part.square().mean()))
         if tensor.dim() == 2 and len(part) > 3 and part.shape[1] > 1:
             spreads = part.std(0)
-            self.items.append((("act_fed_spread", name), spreads.max() / spreads.median().clamp_min(1e-30)))
+            # Words that hardly any sample holds vary in hardly any batch: they are not what is typical.
+            typical = torch.where(spreads > 0, spreads, torch.nan).nanmedian()
+            self.items.append((("act_fed_spread", name), spreads.max() / typical))
 
     def settle(self) -> None:
         """Read the last layer after all: no activation has followed that shows the same signal."""
