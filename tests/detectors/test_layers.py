@@ -91,6 +91,24 @@ def test_recurrent_weights_that_start_near_zero_forget() -> None:
     assert judged(0.01, "RNN", 0.3) is None
 
 
+def test_recurrent_weights_that_start_large_echo_where_the_loss_starts_far_above_a_constant_s() -> None:
+    def judged(std: float, kind: str, start: float) -> str | None:
+        sketch = Sketch(layers=3, loss=falling(start, 0.9 * start), baseline=1.0, accuracy=flat(0.1))
+        history = sketch.history()
+        state = replace(history.layers[0].parameters[0], name="rnn.weight_hh_l0", init_std=std)
+        history.layers[0] = replace(
+            history.layers[0], name="rnn", kind=kind, role="recurrent", parameters=(state,)
+        )
+        return next(
+            (d.sentence for d in examine(history).diagnoses if d.problem == "poor-initialisation"), None
+        )
+
+    assert "from step to step" in (judged(1.0, "RNN", 1e20) or "")
+    assert judged(1.0, "RNN", 1.2) is None
+    assert judged(1.0, "LSTM", 1e20) is None
+    assert judged(0.05, "RNN", 1e20) is None
+
+
 def test_where_no_weight_gets_any_gradient_dead_layers_need_no_loss_to_be_judged_by() -> None:
     dead: dict[str, Any] = {
         "dead": lambda i: 1.0,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akeso.detectors.testing import Sketch, flat
+from akeso.detectors.testing import Sketch, falling, flat
 from akeso.diagnosis import Diagnosis
 from akeso.examination import examine
 from akeso.history import Parameter
@@ -102,6 +102,25 @@ def test_what_was_trained_in_a_stage_before_or_is_a_copy_is_not_said_to_be_as_dr
     history.layers[0] = replace(first, parameters=(*first.parameters, *frozen))
     remarks = [one for one in examine(history).diagnoses if "look as they were drawn" in one.sentence]
     assert bool(remarks) is remarked
+
+
+def test_weights_frozen_as_drawn_are_more_than_a_remark_where_the_rest_learns_little() -> None:
+    def severity(sketch: Sketch) -> str:
+        history = sketch.history()
+        std = 1 / np.sqrt(3 * 64)
+        layer = history.layers[0]
+        weights = [
+            replace(one, trainable=False, init_std=std)
+            for one in layer.parameters
+            if one.name.endswith("weight")
+        ]
+        frozen = tuple(replace(weights[0], name=f"layer_{at}.part.weight") for at in (8, 9))
+        history.layers[0] = replace(layer, parameters=(*layer.parameters, *frozen))
+        (found,) = (one for one in examine(history).diagnoses if "look as they were drawn" in one.sentence)
+        return found.severity
+
+    assert severity(Sketch()) == "info"
+    assert severity(Sketch(loss=falling(2.3, 1.5), accuracy=flat(0.5))) == "warning"
 
 
 @pytest.mark.parametrize(

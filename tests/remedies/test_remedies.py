@@ -275,6 +275,19 @@ def test_a_recurrent_layer_along_the_wrong_axis_is_turned() -> None:
     assert cure.to_list() == [{"remedy": "turn-recurrence", "where": "net.rnn"}]
 
 
+def test_pictures_whose_axes_were_only_renamed_are_turned() -> None:
+    found = replace(_found("wrong-axis"), evidence={"input_interleaved": 1.5})
+    cures = [candidate.prescription.to_list() for candidate in candidates(_history(), [found])]
+    assert cures == [[{"remedy": "turn-pictures"}]]
+
+
+def test_embeddings_that_start_too_large_are_drawn_small() -> None:
+    found = replace(_found("poor-initialisation"), evidence={"first_output_over_target_std": 8.0})
+    first = candidates(_history(), [found])[0].prescription[0]
+    assert (first.remedy, first.values["tables"]) == ("reinitialise", "small")
+    assert "tables" not in candidates(_history(), [_found("poor-initialisation")])[0].prescription[0].values
+
+
 @pytest.mark.parametrize(
     ("output", "told"), [("exp", True), ("softplus", True), ("none", False), ("tanh", False)]
 )

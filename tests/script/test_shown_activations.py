@@ -8,6 +8,8 @@ from akeso.remedies.edit import Prescription
 from akeso.script.clues import Clues
 from akeso.script.rewrite import rewrite
 from tests.script.prescribed_help import edit, perform
+from tests.script.test_shown_lines import alike
+from tests.script.test_shown_lines import shown as shown_and_run
 
 SELU = edit("substitute-activation", "hidden", from_="Sigmoid", to="SELU")
 
@@ -121,3 +123,78 @@ optimizer.step()
 """
     made = shown(tmp_path, source, edit("substitute-activation", "hidden", from_="ReLU", to="SELU"))
     assert lines(made.diff, "+") == ["x = nn.functional.selu(layer(x))"]
+
+
+RECURRENT = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(32, 9, 4), torch.randint(0, 3, (32,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(4, 8, batch_first=True{function})
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0][:, -1])
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 32, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new"), [(', nonlinearity="relu"', "ReLU", "Tanh"), ("", "Tanh", "ReLU")]
+)
+def test_a_plain_recurrent_layer_is_told_which_function_to_use(tmp_path, monkeypatch, function, old, new):
+    monkeypatch.chdir(tmp_path)
+    source = RECURRENT.replace("{function}", function)
+    cure = edit("substitute-activation", "hidden", from_=old, to=new)
+    change, tried, names = shown_and_run(tmp_path, source, cure)
+    assert not change.words
+    assert f'nonlinearity="{new.lower()}"' in change.diff
+    assert alike(tried["model"], names["model"])
+
+
+GIVEN_TO_THE_STEP = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+x, y = torch.randn(32, 4), torch.randint(0, 3, (32,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, x):
+        return self.net(x).softmax(dim=-1)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.no_grad():  # as trainers do to see that validation works
+    F.cross_entropy(model(x), y)
+for i in range(0, 32, 8):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[i:i + 8]), y[i:i + 8])
+        loss.backward()
+        return loss
+    optimizer.step(closure)
+"""
+
+
+def test_the_output_is_known_where_the_step_is_given_the_pass_that_leads_to_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cure = edit("substitute-activation", "output", from_="Softmax", to="none")
+    change, tried, names = shown_and_run(tmp_path, GIVEN_TO_THE_STEP, cure)
+    assert "+        return self.net(x)\n" in change.diff
+    assert not change.words
+    assert alike(tried["model"], names["model"])

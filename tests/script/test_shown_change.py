@@ -221,6 +221,15 @@ def test_tables_of_biases_stay_at_zero(tmp_path, monkeypatch):
         assert state["vectors.weight"].std() > 0.05
 
 
+def test_tables_that_are_drawn_small_are_so_in_the_change_as_well(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = FACTORS.replace("        nn.init.normal_(self.vectors.weight, std=1e-6)\n", "")
+    _, tried, changed = shown(tmp_path, source, edit("reinitialise", scheme="auto", tables="small"))
+    for state in (tried, changed):
+        assert not state["biases.weight"].any()
+        assert 0.05 < state["vectors.weight"].std() < 0.2
+
+
 def test_a_script_that_switches_modes_is_not_told_to(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = CLASSES.replace("F.softmax(self.fc2(x), dim=1)", "self.fc2(x)").replace(
@@ -328,6 +337,8 @@ def test_what_is_missing_is_filled_in_and_what_lies_far_out_pulled_in_where_ther
     for line, cure, word in (
         ("x[3, 1] = float('nan')", scaled("none"), "inputs_fill"),
         ("x[3:6, 1] = torch.tensor([1e4, 1.3e4, -9e3])", scaled(), "inputs_low"),
+        ("x[3:9, 1] = -999.9", scaled(), "inputs_code_0"),
+        ("x[3:9] = 9999.0", scaled("none"), "inputs_code_0 = torch.tensor([9999]"),
     ):
         source = VALUES.replace("[1e6, 1.0, 1e-3]", "[1.0, 1.0, 1.0]").replace("[1e9, 0.0", "[0.0, 0.0")
         source = source.replace("y = 4e5 + 1e5 *", f"{line}\ny =")
@@ -364,7 +375,7 @@ def test_a_rate_in_a_settings_file_is_changed_there_if_there_is_one_such(
     (tmp_path / name).write_text(text)
     source = CLASSES.replace("lr=0.1", "**settings")
     source = source.replace(
-        "model = Net()", "model, settings = Net(), {'lr': 1e-5}  # of config.json, config.yaml"
+        "model = Net()", "model, settings = Net(), {'lr': float('1e-5')}  # of config.json, config.yaml"
     )
     cure = edit("set-learning-rate", to=0.25)
     tried = perform(tmp_path, source, cure)

@@ -238,3 +238,75 @@ def test_a_file_that_does_not_import_torch_does_once_a_change_needs_it(imports, 
     draft.add_after(draft.tree.body[-1], f"start = {draft.alias('torch')}.tensor(0.5)")
     assert ("+import torch\n" in draft.diff()) == added
     exec(compile(draft.revised(), "model.py", "exec"), {})
+
+
+ROWS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x = torch.randn(64, 3)
+y = x.sum(1)
+model = nn.Linear(3, 1)
+criterion = nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 48, 8):
+    out, target = model(x[i:i + 8]), y[i:i + 8]
+    optimizer.zero_grad()
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    left = {left}
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize(
+    ("loss", "left"),
+    [
+        ("criterion(model(x[i:i + 8]), y[i:i + 8])", "criterion(model(x[48:]), y[48:]).item()"),
+        ("criterion(out, target)", "nn.functional.l1_loss(model(x[48:]), 2 * y[48:]).item()"),
+        ("nn.MSELoss()(model(x[i:i + 8]), target)", "0"),
+        ("nn.functional.mse_loss(out + 0, target)", "0"),
+        ("((out - y[i:i + 8]) ** 2).mean()", "0"),
+        ("(model(x[i:i + 8]) - target).pow(2).mean()", "0"),
+    ],
+)
+def test_targets_get_the_shape_of_outputs_wherever_the_two_meet(tmp_path, monkeypatch, loss, left):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown(tmp_path, ROWS.format(loss=loss, left=left), edit("fix-broadcast"))
+    assert not change.words
+    assert alike(tried["model"], names["model"])
+    held_out = (names["model"](x := names["x"][48:]).squeeze(1) - x.sum(1)).pow(2).mean().item()
+    if left.startswith("criterion"):
+        assert names["left"] == pytest.approx(held_out, rel=1e-4)
+    elif left != "0":
+        assert names["left"] < 10
+
+
+SCORES = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.NLLLoss()
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    {loss}(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "new"), [("criterion", "nn.CrossEntropyLoss()"), ("F.nll_loss", "F.cross_entropy(")]
+)
+def test_a_loss_of_logarithms_that_is_given_scores_becomes_one_of_scores(tmp_path, monkeypatch, loss, new):
+    monkeypatch.chdir(tmp_path)
+    cure = edit("substitute-activation", "output", from_="everything", to="LogSoftmax")
+    change, tried, names = shown(tmp_path, SCORES.replace("{loss}", loss), cure)
+    assert new in change.diff
+    assert not change.words
+    assert alike(tried["model"], names["model"])

@@ -262,3 +262,163 @@ def test_a_loss_of_alignments_is_given_logarithms_over_the_classes(tmp_path, mon
     assert "F.log_softmax(self.line(x), dim=-1)" in change.diff
     assert min(tried["losses"]) > 0
     assert alike(tried["model"], names["model"])
+
+
+TWO = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+encoder, decoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 3)
+first = encoder[0].weight.detach().clone()
+optimizer = torch.optim.SGD({given}, lr=0.1)
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(decoder(encoder(x[i:i + 8])), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("given", ["decoder.parameters()", "list(decoder.parameters())"])
+def test_a_model_of_which_the_optimizer_has_nothing_is_trained_too(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    source = TWO.format(given=given)
+    change, tried, names = shown(tmp_path, source, edit("add-to-optimizer", "all"))
+    assert not torch.equal(tried["first"], tried["encoder"][0].weight)
+    assert not change.words
+    assert "*encoder.parameters()" in change.diff
+    assert all(alike(tried[name], names[name]) for name in ("encoder", "decoder"))
+
+
+OWNED = """
+import torch
+from torch import nn
+
+class Trainer:
+    def __init__(self):
+        torch.manual_seed(0)
+        self.x, self.y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+        self.encoder, self.decoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Linear(8, 3)
+        self.first = self.encoder[0].weight.detach().clone()
+        self.optimizer = torch.optim.SGD(self.decoder.parameters(), lr=0.1)
+
+    def fit(self):
+        for i in range(0, 64, 8):
+            self.optimizer.zero_grad()
+            out = self.decoder(self.encoder(self.x[i:i + 8]))
+            nn.functional.cross_entropy(out, self.y[i:i + 8]).backward()
+            self.optimizer.step()
+
+trainer = Trainer()
+trainer.fit()
+"""
+
+
+def test_a_model_that_belongs_to_an_object_is_called_by_what_the_object_calls_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, tried, names = shown(tmp_path, OWNED, edit("add-to-optimizer", "all"))
+    assert "*self.encoder.parameters()" in change.diff
+    assert alike(tried["trainer"].encoder, names["trainer"].encoder)
+    assert not torch.equal(tried["trainer"].first, tried["trainer"].encoder[0].weight)
+
+
+HELD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(64, 4), torch.randint(0, 3, (64,))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        for layer in {through}:
+            x = layer(x).tanh()
+        return self.out(x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "new"),
+    [
+        (
+            "self.layers = []\n        for _ in range(2): self.layers.append(nn.Linear(4, 4))",
+            "nn.ModuleList()",
+        ),
+        ("self.layers: list = [nn.Linear(4, 4) for _ in range(2)]", "nn.ModuleList([nn.Linear"),
+        ("held = [nn.Linear(4, 4)]\n        self.layers = held", "nn.ModuleList(held)"),
+        ("self.layers = {'first': nn.Linear(4, 4)}", "nn.ModuleDict({'first'"),
+    ],
+)
+def test_layers_in_plain_lists_and_dicts_are_kept_where_the_model_knows_of_them(
+    tmp_path, monkeypatch, made, new
+):
+    monkeypatch.chdir(tmp_path)
+    through = "self.layers.values()" if "{" in made else "self.layers"
+    source = HELD.replace("{made}", made).replace("{through}", through)
+    change, tried, names = shown(tmp_path, source, edit("add-to-optimizer", "all"))
+    assert new in change.diff
+    assert not change.words
+    assert any("layers" in name for name in tried["model"].state_dict())
+    assert alike(tried["model"], names["model"])
+
+
+PICTURES = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+pixels = torch.rand(32, 8, 8, 3)
+x, y = pixels.reshape(32, 3, 8, 8), torch.randint(0, 3, (32,))
+model = {model}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(0, 32, 8):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+with torch.no_grad():
+    answer = model(x)
+"""
+CHAIN = "nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))"
+
+
+@pytest.mark.parametrize(
+    "model", [CHAIN, f"type('Net', (nn.Sequential,), {{'forward': lambda s, x: s[0](x)}})({CHAIN})"]
+)
+def test_pictures_whose_axes_were_only_renamed_are_turned(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    source = PICTURES.replace("{model}", model)
+    change, tried, names = shown(tmp_path, source, edit("turn-pictures"))
+    right = source.replace("pixels.reshape(32, 3, 8, 8)", "pixels.permute(0, 3, 1, 2)")
+    meant = perform(tmp_path, right)
+    assert not change.words
+    for run in (tried, names):
+        assert alike(run["model"], meant["model"])
+        assert torch.allclose(run["answer"], meant["answer"], atol=1e-5)
+    flat = perform(tmp_path, TWO.format(given="decoder.parameters()"), edit("turn-pictures"))
+    assert "not given pictures" in flat.refused["turn-pictures"]
+
+
+@pytest.mark.parametrize("clears", ["optimizer.zero_grad()", "model.zero_grad(set_to_none=False)"])
+def test_gradients_that_are_cleared_before_the_step_are_kept_for_it(tmp_path, monkeypatch, clears):
+    monkeypatch.chdir(tmp_path)
+    loop = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfit(optimizer)\n"
+    source = NET.replace("        optimizer.zero_grad()\n", "").replace(
+        "        optimizer.step()", f"        {clears}\n        optimizer.step()"
+    )
+    meant = perform(tmp_path, NET + loop)
+    change, tried, names = shown(tmp_path, source + loop, edit("delay-zero-grad"))
+    assert not change.words
+    assert alike(tried["model"], meant["model"])
+    assert alike(names["model"], meant["model"])
+    right = perform(tmp_path, NET + loop, edit("delay-zero-grad"))
+    assert "no gradients are cleared between" in right.refused["delay-zero-grad"]

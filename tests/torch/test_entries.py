@@ -46,6 +46,31 @@ def test_a_raw_time_that_the_model_puts_beside_its_input_is_data_out_of_scale(
     assert not watch.history.series("fed_size", "last")  # something trained lies before it
 
 
+def test_features_that_are_zero_in_nearly_every_sample_are_not_what_is_typical() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(200, 16), nn.Linear(16, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(torch.relu(self.first(F.dropout(x, 0.5))))
+
+    torch.manual_seed(0)
+    model = Counting()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    often = torch.cat([torch.full((20,), 0.3), torch.full((180,), 0.002)])
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(60):
+            x = torch.poisson(often.expand(32, 200))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), torch.randint(0, 2, (32,))).backward()
+            optimizer.step()
+    spreads = watch.history.series("fed_spread", "first").finite().values
+    assert len(spreads)
+    assert spreads.max() < 100
+    assert not [one for one in watch.diagnoses if one.problem == "abnormal-data"]
+
+
 class _Reader(nn.Module):
     def __init__(self, tokens: int, batch_first: bool) -> None:
         super().__init__()

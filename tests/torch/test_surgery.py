@@ -434,3 +434,22 @@ def test_modules_in_lists_and_dicts_become_part_of_the_model() -> None:
     assert torch.equal(model(x), before)
     assert len(list(model.parameters())) == 8
     assert model.sizes == [3, 3]
+
+
+def test_embeddings_that_are_multiplied_are_drawn_small_where_that_is_asked_for() -> None:
+    class Ratings(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.user, self.item, self.bias = nn.Embedding(40, 16), nn.Embedding(40, 16), nn.Embedding(40, 1)
+
+        def forward(self, names: Tensor) -> Tensor:
+            return (self.user(names) * self.item(names)).sum(-1) + self.bias(names).squeeze(-1)
+
+    torch.manual_seed(0)
+    names, model = torch.randint(0, 40, (8,)), Ratings()
+    bias = model.bias.weight.detach().clone()
+    operate(model, (DRAW,), (names,))
+    assert float(model.user.weight.detach().std()) > 0.9  # as torch draws them, and no fault as such
+    operate(model, (Edit("reinitialise", "", {"scheme": "auto", "tables": "small"}),), (names,))
+    assert all(float(table.weight.detach().std()) < 0.2 for table in (model.user, model.item))
+    assert torch.equal(model.bias.weight, bias)

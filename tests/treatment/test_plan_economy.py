@@ -8,6 +8,7 @@ import akeso
 from akeso.diagnosis import Diagnosis
 from akeso.history import Event, History
 from akeso.treatment import Attempt, Edit, Prescription
+from akeso.treatment.plans.choosing import lead
 from akeso.treatment.plans.judging import same_course, smallest_first
 from tests.treatment.programs import Resumable
 
@@ -41,7 +42,7 @@ def test_a_cure_that_changes_nothing_else_is_tried_once() -> None:
     class Twins(Resumable):
         def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
             made = super().attempt(prescription, max_steps=max_steps)
-            return replace(made, history=_copy(made.history))
+            return replace(made, history=_copy(made.history, factor=0.9 if prescription else 1.0))
 
     outcome = akeso.treat(Twins(lambda cure, steps: 0.9 if steps > 50 else 0.5), budget=4.0)
     again = [tried for tried in outcome.attempts if "tried already" in tried.verdict]
@@ -49,13 +50,26 @@ def test_a_cure_that_changes_nothing_else_is_tried_once() -> None:
     assert all(tried.attempt.steps <= 30 for tried in again)
 
 
-def _copy(history: History) -> History:
+def test_a_cure_under_which_the_training_is_the_same_to_the_last_bit_is_none() -> None:
+    class Idle(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            self.untreated = self.value(prescription, max_steps or 100)
+            made = super().attempt(prescription, max_steps=max_steps)
+            return replace(made, history=_copy(made.history))
+
+    # The figure gets better in time: ended early, the untreated run seems to be behind.
+    outcome = akeso.treat(Idle(lambda cure, steps: 0.5 + steps / 300), only=["reinitialise"])
+    assert outcome.prescription == ()
+    assert any("to the last bit" in tried.verdict for tried in outcome.attempts)
+
+
+def _copy(history: History, factor: float = 1.0) -> History:
     other = History(planned_steps=history.planned_steps)
     other.facts.update(history.facts)
     other.layers = list(history.layers)
     loss = history.series("loss")
     for step, value in zip(loss.steps.tolist(), loss.values.tolist(), strict=True):
-        other.add(step, "loss", "", value)
+        other.add(step, "loss", "", factor * value)
     return other
 
 
@@ -109,3 +123,19 @@ def test_a_rate_alone_goes_before_another_optimizer_that_is_hardly_better() -> N
     # Where the rate is not what is wrong, nothing speaks for it.
     other = replace(untreated, diagnoses=(replace(dead, because_of=()), too_high))
     assert smallest_first([adam, close], other) == [adam, close]
+
+
+def test_once_a_fault_is_gone_an_ordinary_rate_is_only_raised_where_that_is_far_ahead() -> None:
+    def judged(rate: float, left: Diagnosis) -> float:
+        history = History(planned_steps=100)
+        history.facts["optimizers"] = [{"name": "Adam", "lr": rate}]
+        cured = replace(_made([Edit("keep-attached")], [1.0] * 30), history=history)
+        return lead([left], cured, untreated)
+
+    fault = Diagnosis("parameters-not-trained", "error", 0.95, "", 3, {}, (), (), "")
+    untreated = replace(_made([], [1.0] * 30), diagnoses=(fault,))
+    slow = Diagnosis("slow-convergence", "error", 0.0, "", 0, {}, (), (), "")  # suspected, not found
+    assert judged(2e-3, slow) > judged(1e-6, slow) > 0
+    assert judged(2e-3, replace(slow, confidence=0.8)) == judged(1e-6, slow)
+    untreated = replace(untreated, diagnoses=(replace(fault, problem="oscillating-loss"),))
+    assert judged(2e-3, slow) == judged(1e-6, slow)

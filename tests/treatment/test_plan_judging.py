@@ -71,6 +71,19 @@ def test_a_training_that_breaks_is_not_judged_by_what_it_showed_before() -> None
     assert not disappoints(sound, source, [], 1.0)
 
 
+def test_what_breaks_for_good_need_not_be_seen_to_its_end() -> None:
+    source = Scripted(0.0, None).source
+    broken = Diagnosis("non-finite", "error", 0.99, "", 0, {"recovered": False}, (), (), "")
+    before = replace(
+        source, metric=math.nan, metric_name="val_loss", curve=((9, math.nan),), diagnoses=(broken,)
+    )
+    after = replace(source, metric=0.4, metric_name="val_mae", curve=((9, 0.4),), diagnoses=())
+    assert not comparable(before, after)
+    assert out_of_reach(before, after)
+    assert not out_of_reach(replace(before, diagnoses=()), after)
+    assert not out_of_reach(before, replace(after, diagnoses=(broken,)))
+
+
 def test_a_cure_that_alone_takes_away_what_is_wrong_may_be_slow() -> None:
     """Some tasks show nothing for half of their training, and what is wrong for certain does not pass by itself."""
     source = replace(Scripted(0.5, None).source, metric=0.5, chance=0.5)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.script.commands import akeso_at_once, environment
@@ -197,3 +198,40 @@ def _processes():
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             yield entry.read_bytes().decode(errors="replace")
+
+
+TWO_MODELS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x = torch.randn(600, 6)
+y = (x[:, 0] * x[:, 1] > 0).long()
+encoder = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3), nn.ReLU())
+decoder = nn.Sequential(nn.Linear(3, 2))
+optimizer = torch.optim.Adam(decoder.parameters(), lr=1e-2)
+for epoch in range(15):
+    for i in torch.randperm(400).split(20):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(decoder(encoder(x[i])), y[i]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        print("val_acc", (decoder(encoder(x[400:])).argmax(1) == y[400:]).float().mean().item())
+"""
+
+
+def test_models_that_are_trained_together_are_handed_back_together(tmp_path):
+    done, document = treat(tmp_path, source=TWO_MODELS)
+    assert done.returncode == 0, done.stderr
+    assert document["status"] == "repaired"
+    assert "[*decoder.parameters(), *encoder.parameters()]" in document["diff"]
+    assert list(document["weights_beside"]) == ["decoder"]
+    assert document["weights_beside"]["decoder"] in done.stderr.decode()
+    subprocess.run(["patch", "-p1"], input=document["diff"].encode(), cwd=tmp_path, check=True)
+    names = runpy.run_path(str(tmp_path / "train.py"))
+    encoder, decoder = names["encoder"], names["decoder"]
+    encoder.load_state_dict(load_file(document["weights"]))
+    decoder.load_state_dict(load_file(document["weights_beside"]["decoder"]))
+    with torch.no_grad():
+        right = decoder(encoder(names["x"][400:])).argmax(1) == names["y"][400:]
+    assert right.float().mean().item() == pytest.approx(document["after"], abs=1e-6)

@@ -38,6 +38,7 @@ class PoorInitialisation(Detector):
     remaining_in_validation: float = 0.5
     loud: float = 10.0
     large_if_loud: float = 3.0
+    echo: float = 1.5
     closed: float = 4.0
     effective: float = 0.05
 
@@ -72,11 +73,14 @@ class PoorInitialisation(Detector):
         forgetful = [
             (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain < self.small
         ]
+        echoing = [
+            (w, gain) for w, gain in zip(matrices, gains, strict=True) if _remembers(w) and gain > self.echo
+        ]
         shut = [(name, bias) for name, bias in _gates(history) if bias <= -self.closed]
         middle = float(np.median(gains[~alike])) if (~alike).any() else 0.0
         start, _ = network.extent(history)
-        loud = stand.first >= self.loud * stand.baseline and middle > self.large_if_loud
-        too_large = middle > self.large or loud
+        loud = stand.first >= self.loud * stand.baseline
+        too_large = middle > self.large or (loud and (middle > self.large_if_loud or bool(echoing)))
         if not suffers and not too_large:
             return  # samples are learned by heart with large weights; any others show their harm in training
         if hidden.any():
@@ -92,6 +96,13 @@ class PoorInitialisation(Detector):
             sentence = (
                 f"The biases of {network.called(layer)} start so far below 0 ({bias:.2g} if in one gate) that a gate "
                 "is all but closed: nothing gets through it, forward or backward."
+            )
+            confidence = 0.85
+        elif too_large and echoing and middle <= self.large_if_loud:
+            worst, middle = max(echoing, key=lambda one: one[1])
+            sentence = (
+                f"The recurrent weights of {network.called(worst.layer)} start at {middle:.2g} times what their width "
+                "asks for: what goes round in them grows from step to step."
             )
             confidence = 0.85
         elif too_large or (np.median(offset) > 3 * self.large and middle < float(np.median(offset))):

@@ -35,6 +35,7 @@ class ParametersNotTrained(Detector):
     learnt: float = 0.5
     answers_learnt: float = 0.7
     unmoved: float = 0.1
+    frozen_steps: int = 200
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
@@ -115,7 +116,8 @@ class ParametersNotTrained(Detector):
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)
-            yield from found or self._frozen_as_drawn(history)
+            harmed = suffers and stand.steps >= self.frozen_steps
+            yield from found or self._frozen_as_drawn(history, harmed)
 
     def _in_vain(self, history: History, stand: Standing, events: list[Event]) -> list[str]:
         """Parameters whose optimizer steps and steps, and has none that ever gets a gradient or changes.
@@ -220,8 +222,11 @@ class ParametersNotTrained(Detector):
             ),
         )
 
-    def _frozen_as_drawn(self, history: History) -> Iterator[Symptom]:
-        """A remark where weights are frozen that look as torch draws them: nothing was trained or loaded before."""
+    def _frozen_as_drawn(self, history: History, harmed: bool) -> Iterator[Symptom]:
+        """Weights that are frozen and look as torch draws them: nothing was trained or loaded before.
+
+        A remark where the rest of the model does well with what they happen to make of the inputs.
+        """
         frozen = [
             one.name
             for one in history.parameters
@@ -237,7 +242,7 @@ class ParametersNotTrained(Detector):
             return
         yield Symptom(
             self.name,
-            "info",
+            "warning" if harmed else "info",
             0.7,
             network.extent(history)[0],
             frozen[0].rpartition(".")[0],

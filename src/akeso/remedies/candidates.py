@@ -15,11 +15,13 @@ from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import (
+    DelayZeroGrad,
     GuardFunctions,
     KeepAttached,
     Mode,
     RollBack,
     TrainEverything,
+    TurnPictures,
     TurnRecurrence,
     ZeroGrad,
 )
@@ -60,9 +62,9 @@ from akeso.remedies.shortcut import VERY_DEEP, AddResidual
 #: Problem to remedies, the likeliest cure first; causes come before what they cause.
 TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "shape-broadcast": (Broadcast(),),
-    "wrong-axis": (TurnRecurrence(),),
+    "wrong-axis": (TurnRecurrence(), TurnPictures()),
     "missing-zero-grad": (ZeroGrad(),),
-    "parameters-not-trained": (KeepAttached(), TrainEverything()),
+    "parameters-not-trained": (KeepAttached(), DelayZeroGrad(), TrainEverything()),
     "wrong-mode": (Mode(),),
     "improper-output-activation": (LossAndOutput(output=True),),
     "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),

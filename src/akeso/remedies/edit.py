@@ -18,7 +18,9 @@ from akeso.errors import BadInput
 #: insert-normalisation    ``kind``: "batch", "layer" or "group"; where: "hidden"
 #: add-residual            where: "hidden"
 #: turn-recurrence         where: a recurrent layer, which then takes time where it took samples and the reverse
-#: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"
+#: turn-pictures           none: the axis of colours is moved where reshaping has only renamed it
+#: reinitialise            ``scheme``: "auto", "he", "xavier", "lecun" or "orthogonal"; ``tables``: "small" where
+#:                         embeddings are drawn small whatever they are
 #: set-output-bias         ``to``: "prior"
 #: unfreeze                where: a parameter, or "all"
 #: add-to-optimizer        where: a parameter, or "all"; ``stage``: "last" where a training has several, and the
@@ -39,6 +41,7 @@ from akeso.errors import BadInput
 #: set-weight-decay        ``to``
 #: set-dropout             ``to``
 #: add-zero-grad           none
+#: delay-zero-grad         none: gradients that the program clears between backward pass and step are kept for the step
 #: set-batch-size          ``to``
 #: substitute-loss         ``from``, ``to`` (name of torch.nn.functional); ``log_input``: the same loss of counts, told
 #:                         whether it is given logarithms of rates
@@ -59,6 +62,7 @@ REMEDIES: Mapping[str, str] = {
     "insert-normalisation": "normalisation before activations",
     "add-residual": "residual connections around equal-width layers",
     "turn-recurrence": "a recurrent layer that runs along time instead of along the samples of a batch",
+    "turn-pictures": "pictures whose axis of colours is moved instead of renamed",
     "reinitialise": "new initial weights",
     "set-output-bias": "output bias at the class prior",
     "unfreeze": "frozen parameters made trainable",
@@ -79,6 +83,7 @@ REMEDIES: Mapping[str, str] = {
     "set-weight-decay": "another weight decay",
     "set-dropout": "less dropout",
     "add-zero-grad": "gradients cleared before each backward pass",
+    "delay-zero-grad": "gradients cleared after the step instead of before it",
     "set-batch-size": "another batch size",
     "substitute-loss": "another loss function",
     "fix-broadcast": "output and target brought to the same shape",

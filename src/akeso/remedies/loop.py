@@ -24,6 +24,18 @@ class ZeroGrad(Remedy):
         yield Prescription([Edit("add-zero-grad")])
 
 
+class DelayZeroGrad(Remedy):
+    """Gradients kept for the step, where there was a backward pass in every step and none had any gradient left."""
+
+    name = "delay-zero-grad"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        trained = sum(parameter.trainable for parameter in history.parameters)
+        silent = [one.evidence for one in diagnoses if one.evidence.get("reason") == "no-grad"]
+        if any(evidence.get("count") == trained for evidence in silent):
+            yield Prescription([Edit("delay-zero-grad")])
+
+
 class Mode(Remedy):
     """Training mode while training, evaluation mode while evaluating."""
 
@@ -78,6 +90,16 @@ class TurnRecurrence(Remedy):
         for found in diagnoses:
             if found.problem == "wrong-axis" and found.layer:
                 yield Prescription([Edit("turn-recurrence", found.layer)])
+
+
+class TurnPictures(Remedy):
+    """The axis of colours moved, where pictures were seen whose axes were only called something else."""
+
+    name = "turn-pictures"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any("input_interleaved" in found.evidence for found in diagnoses):
+            yield Prescription([Edit("turn-pictures")])
 
 
 class GuardFunctions(Remedy):

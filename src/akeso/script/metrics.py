@@ -63,7 +63,7 @@ _NO_AIM: Final = re.compile(
 #: A number that is given to a name: "return: 12.5".
 _GIVEN: Final = re.compile(r"\s*[:=]")
 #: Those that are short for a figure, and those that are no figures but of the first so many answers.
-_SHORT: Final = {"wer", "cer", "ser", "map"}
+_SHORT: Final = {"wer", "cer", "ser", "map", "r2"}
 _OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
 SHARES: Final = {"accuracy", "f1", "auc", "auprc", "precision", "recall", "dice", "iou", "error"}
@@ -118,7 +118,7 @@ _NO_FIGURE: Final = _NO_METRIC | {
 }
 #: Between a word for held-out data and the name of a figure.
 _BESIDE: Final = re.compile(r"[\s_:/.\-\[\]()|>]{1,4}$")
-#: What is one word here although it is written as several: "held-out", "c-index", "success rate".
+#: What is one word here although it is written as several: "held-out", "c-index", "success rate", "R^2".
 _ONE_WORD: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), word)
     for pattern, word in (
@@ -127,6 +127,8 @@ _ONE_WORD: Final = tuple(
         (r"\b(success|win)[\s_-]rate\b", r"\1rate"),
         (r"\b(?:pr|prc|precision[\s_-]recall)[\s_-]auc\b|\bauc[\s_-]?(?:pr|prc)\b", "auprc"),
         (r"\b(episode|episodic)[\s_-]score\b", "episodescore"),
+        (r"\bR(?:\^2|\*\*2|²|[\s_-]?squared\b)", "R2"),
+        (r"\btop[\s_-]?1\b(?=\s*(?:[:=]|\d+\.\d))", "accuracy"),  # which "top-1 error" is not
     )
 )
 #: What stands before "return" where it is one that an agent gets.
@@ -135,17 +137,26 @@ _OF_AN_AGENT: Final = re.compile(
     re.IGNORECASE,
 )
 
-_NUMBER: Final = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|nan|NaN|-?inf"
+_NUMBER: Final = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)|nan|NaN|-?inf"
+)
+#: What may stand before an amount of money.
+_CURRENCY: Final = r"(?:[$€£]\s?)?"
 _WORD: Final = re.compile(r"[A-Za-z]+\d?")
 # A separator, or nothing but blanks; quotes and brackets as in printed dictionaries and "accuracy (%): 91".
 _DIRECT: Final = re.compile(
     rf"""(?:(?i:(?<=error)|(?<=err))[\s_-]*(?i:rate)\b)?
-    (?:{_AT_WHAT})?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
-    (?:tensor\(|np\.float\d+\()?(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
+    (?:{_AT_WHAT})?\s*[)\]]?(?:[\s_-]*(?:score|top-?\d+))?\s*(?P<unit>[(\[]\s*%\s*[)\]])?['"]?\s*(?P<sep>[:=]|\bis\b|\bof\b)?\s*['"]?
+    (?:tensor\(|np\.float\d+\()?{_CURRENCY}(?P<value>{_NUMBER})(?P<rest>.{{0,14}})""",
     re.VERBOSE,
 )
 _FAR: Final = re.compile(
-    rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
+    rf"\s+(?:of|on|after|for|at|over)\b(?P<between>[^:=]{{0,60}})[:=]\s*{_CURRENCY}(?P<value>{_NUMBER})(?P<rest>.{{0,14}})"
+)
+#: "score(test)=0.9", "RMSE train 0.5": of which data a figure is said behind its name, right before the number.
+_SPLIT_BEHIND: Final = re.compile(
+    rf"[\s:=_/|-]*[(\[]?\s*({'|'.join(_SPLITS)})\b\s*[)\]]?\s*[:=]?\s*(?={_CURRENCY}(?:{_NUMBER}))",
+    re.IGNORECASE,
 )
 _TIME: Final = re.compile(
     r"\s*(?:s|ms|us|sec|secs|seconds?|min|mins|minutes?|h|hours?|it/s|s/it|samples/s)\b"
@@ -159,16 +170,25 @@ def printed_metrics(line: str) -> list[tuple[str, float]]:
         return []
     line = _joined(line)
     found: list[tuple[str, float]] = []
-    split = ""
+    split = shared = ""
     read_until = 0
     for word in _words(line):
         text = word[0].lower()
         if text in _SPLITS:
             split = _SPLITS[text]
+            # "RMSE train 0.5, test 0.6": the name is said once for both.
+            value = _value_after(line, word[2], shared) if shared and word[1] >= read_until else None
+            if value is not None:
+                found.append((f"{split}_{shared}", value[0]))
+                read_until = value[1]
             continue
         quantity = _QUANTITIES.get(text)
         if quantity is None or word[1] < read_until:
             continue
+        behind = _SPLIT_BEHIND.match(line, word[2])
+        shared = quantity if behind and _is_meant(line, word, quantity, behind[1]) else ""
+        if shared:
+            continue  # what comes next says of which data
         if not _is_meant(line, word, quantity, split):
             continue
         value = _value_after(line, word[2], quantity)
@@ -205,6 +225,7 @@ def unknown_figures(line: str) -> list[tuple[str, float]]:
 
 
 def _joined(line: str) -> str:
+    """The line with what is written in signs or in several words as one word each."""
     for pattern, word in _ONE_WORD:
         line = pattern.sub(word, line)
     return line
@@ -260,9 +281,9 @@ def _value_after(line: str, position: int, quantity: str) -> tuple[float, int] |
         return int(text) / int(fraction[1]), match.end("value")
     if fraction or _TIME.match(rest) or re.match(r"\.\d|\w", rest):
         return None  # "3/10", a time, a version, a word that only begins with digits
-    if not separated and not percent and text.lstrip("+-").isdigit():
+    if not separated and not percent and text.lstrip("+-").replace(",", "").isdigit():
         return None  # "loss 3": a count of something rather than a metric
-    value = float(text)
+    value = float(text.replace(",", ""))
     if quantity in SHARES and percent:
         value /= 100
     return value, match.end("value")

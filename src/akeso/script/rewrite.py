@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from akeso.remedies.edit import Edit, Prescription
+from akeso.remedies.edit import EVERYTHING, Edit, Prescription
 from akeso.script import rewrite_data as data
 from akeso.script import rewrite_loop as loop
 from akeso.script import rewrite_losses as losses
@@ -24,7 +24,7 @@ from akeso.script.clues import Clues
 from akeso.script.draft import Draft
 from akeso.script.rewrite_guards import guard_functions
 from akeso.script.rewrite_modes import set_mode
-from akeso.script.rewrite_settings import rate_in_settings
+from akeso.script.rewrite_settings import setting_in_code, setting_in_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "substitute-activation": model.substitute_activation,
     "insert-normalisation": norms.insert_normalisation,
     "turn-recurrence": model.turn_recurrence,
+    "turn-pictures": data.turn_pictures,
     "reinitialise": weights.reinitialise,
     "set-dropout": model.set_dropout,
     "add-residual": shortcuts.add_residual,
@@ -66,6 +67,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "hold-learning-rate": loop.hold_learning_rate,
     "pace-schedule": loop.pace_schedule,
     "add-zero-grad": loop.add_zero_grad,
+    "delay-zero-grad": order.delay_zero_grad,
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": losses.substitute_loss,
     "scale-targets": losses.scale_targets,
@@ -93,6 +95,8 @@ _EVERYWHERE: Final = frozenset(
         "guard-functions",
     }
 )
+#: Edits of what may stand among settings, with what the optimizer calls it.
+_SETTINGS: Final = {"set-learning-rate": "lr", "set-weight-decay": "weight_decay"}
 #: The same loss of scores and of probabilities.
 _SCORES, _PROBABILITIES = "binary_cross_entropy_with_logits", "binary_cross_entropy"
 #: Edits whose words are about one file alone, whatever was done in others.
@@ -107,12 +111,13 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
         return Change("", tuple(edit.describe() for edit in prescription))
     others = sorted(clues.files() - {real})
     drafts = [(real, script), *((file, draft) for file in others if (draft := _drafted(file)) is not None)]
-    prescription = _of_probabilities(_completed(prescription, clues), [draft for _, draft in drafts])
+    known = [draft for _, draft in drafts]
+    prescription = _of_scores(_of_probabilities(_completed(prescription, clues), known), known, clues)
     words, settings = [], ""
     for edit in prescription:
         said = _made(edit, drafts, clues, prescription)
         found = _in_settings(edit, drafts, clues) if said else None
-        words += [] if found else said
+        words += said if found is None else []
         settings += found or ""
     changed = [draft for _, draft in drafts if draft.changed]
     try:
@@ -125,13 +130,20 @@ def rewrite(path: Path, prescription: Prescription, clues: Clues) -> Change:
 
 
 def _in_settings(edit: Edit, drafts: Sequence[tuple[str, Draft]], clues: Clues) -> str | None:
-    """The diff of a settings file, where a rate that has no place in the code stands in one."""
+    """The diff of a settings file, where a figure that has no place where the optimizer is made stands in one.
+
+    Empty where it stands among the settings in the code itself, and is changed there.
+    """
     known = clues.facts.get("optimizers") or ()
-    old = known[0].get("lr") if known else None
-    if edit.remedy != "set-learning-rate" or "to" not in edit.values or not isinstance(old, float):
+    what = _SETTINGS.get(edit.remedy, "")
+    old = known[0].get(what) if known else None
+    if "to" not in edit.values or not isinstance(old, float):
         return None
+    new = float(edit.values["to"])
+    if setting_in_code([draft for _, draft in drafts], what, old, new):
+        return ""
     sources = {file: draft.source for file, draft in drafts}
-    return rate_in_settings(sources, old, float(edit.values["to"]))
+    return setting_in_files(sources, what, old, new)
 
 
 def _completed(prescription: Prescription, clues: Clues) -> Prescription:
@@ -168,6 +180,24 @@ def _of_probabilities(prescription: Prescription, drafts: Sequence[Draft]) -> Pr
         return prescription
     instead = {edit: Edit(edit.remedy, edit.where, {**edit.values, "to": _PROBABILITIES}) for edit in scores}
     return Prescription(instead.get(edit, edit) for edit in prescription if edit not in taken)
+
+
+def _of_scores(prescription: Prescription, drafts: Sequence[Draft], clues: Clues) -> Prescription:
+    """With cross entropy in the place of a loss of logarithms, where the model gives bare scores to it.
+
+    That is the same to the last digit, and the model stays as it is.
+    """
+    logarithms = [
+        edit
+        for edit in prescription.of("substitute-activation")
+        if edit.where == "output"
+        and (edit.values.get("from"), edit.values["to"]) == (EVERYTHING, "LogSoftmax")
+    ]
+    called = any(any(draft.calls({"NLLLoss", "nll_loss"})) for draft in drafts)
+    if not logarithms or not called or clues.facts.get("bypassed"):
+        return prescription
+    loss = Edit("substitute-loss", "", {"from": "nll_loss", "to": "cross_entropy"})
+    return Prescription(loss if edit in logarithms else edit for edit in prescription)
 
 
 def _made(

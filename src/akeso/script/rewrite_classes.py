@@ -39,6 +39,22 @@ def assigned(statement: ast.stmt | None, attribute: str) -> ast.AST | None:
     return None
 
 
+def in_module_list(draft: Draft, held: Mapping[str, str]) -> bool:
+    """Keep in a module list or dict what a class holds in a plain one, where the constructor first sets it."""
+    for node in ast.walk(draft.tree):
+        if not isinstance(node, ast.ClassDef) or node.name != held["class"]:
+            continue
+        made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+        first = assignment(made[0], held["attribute"]) if made else None
+        value = first.value if isinstance(first, ast.AnnAssign) else assigned(first, held["attribute"])
+        if isinstance(value, ast.expr) and held["kind"] in ("ModuleList", "ModuleDict"):
+            empty = isinstance(value, ast.List | ast.Dict) and draft.text(value)[1:-1].strip() == ""
+            inside = "" if empty else draft.text(value)
+            draft.replace(value, f"{draft.alias('torch.nn')}.{held['kind']}({inside})")
+            return True
+    return False
+
+
 def entering(draft: Draft, call: ast.Call, *, of_module: bool) -> ast.expr | None:
     """What an activation is called on: its argument, or the tensor whose method it is."""
     modules = {draft.alias("torch"), draft.alias("torch.nn.functional"), "torch", "F", "nn.functional"}

@@ -9,7 +9,8 @@ from typing import Any
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
-from akeso.script.draft import Draft, name_of
+from akeso.script.draft import Draft
+from akeso.script.rewrite_losses import is_loss, whole
 from akeso.script.rewrite_model import trained
 
 #: Features whose figures are still written out one by one.
@@ -31,7 +32,7 @@ def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     found = trained(draft, clues)
     called = list(draft.calls({found[1].rpartition(".")[2]})) if found is not None else []
     only_clean = edit.values.get("kind") == "none"
-    if not mean or found is None or not called or scale.get("coded") or len(mean) > _FEATURES:
+    if not mean or found is None or not called or len(mean) > _FEATURES:
         words = _cleaned_in_words(scale, only_clean)
         return f"{words}; {beside}" if beside else words
     plain = not (only_clean or scale.get("dirty")) and len(set(mean)) == len(set(spread)) == 1
@@ -59,8 +60,18 @@ def _entrance(draft: Draft, scale: Mapping[str, Any], only_clean: bool) -> list[
         f"inputs_{part} = {torch}.tensor({_listed(scale[part])}){shaped}  # of the training inputs"
         for part in used
     ]
+    codes = scale.get("codes") or []
+    lines += [
+        f"inputs_code_{number} = {torch}.tensor({_exactly(row)}, dtype={torch}.float64){shaped}"
+        "  # stands for a missing value"
+        for number, row in enumerate(codes)
+    ]
     value = "args[0].float()" if scale.get("whole_numbers") else "args[0]"
     lines += ["def scaled_inputs(module, args):", f"    x = {value}"]
+    lines += [
+        f"    x = {torch}.where(x == inputs_code_{number}.to(x), inputs_fill.to(x), x)"
+        for number in range(len(codes))
+    ]
     if "fill" in used:
         lines.append(f"    x = {torch}.where({torch}.isfinite(x), x, inputs_fill.to(x))")
     if "low" in used:
@@ -74,6 +85,14 @@ def _listed(values: Sequence[float]) -> str:
     """Numbers as a list in the source."""
     shown = (f"{value:.9g}" if math.isfinite(value) else f'float("{value}")' for value in values)
     return f"[{', '.join(shown)}]"
+
+
+def _exactly(values: Sequence[float]) -> str:
+    """Numbers as a list in the source, one where all are the same, to the last bit: they are looked for."""
+    shown = [
+        f'float("{value}")' if math.isnan(value) else f"{value!r}".removesuffix(".0") for value in values
+    ]
+    return f"[{', '.join(shown[:1] if len(set(shown)) == 1 else shown)}]"
 
 
 def _cleaned_in_words(scale: Mapping[str, Any], only_clean: bool) -> str:
@@ -102,6 +121,27 @@ def _shown(name: str, values: Sequence[float] | None) -> str:
     return f" ({name} {short(list(values))})".replace("( ", "(") if values else ""
 
 
+def turn_pictures(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """The axis of colours moved where pictures enter the model."""
+    found = trained(draft, clues)
+    if found is None:
+        return (
+            "move the axis of the colours with permute, not with reshape or view: "
+            "x.reshape(samples, height, width, colours).permute(0, 3, 1, 2)"
+        )
+    statement, name = found
+    lines = [
+        "# the colours of a pixel lie side by side: their axis has to be moved, which reshape does not do",
+        "def turned_pictures(module, args):",
+        "    x = args[0]",
+        "    x = x.reshape(x.shape[0], *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2).contiguous()",
+        "    return (x, *args[1:])",
+        f"{name}.register_forward_pre_hook(turned_pictures)",
+    ]
+    draft.add_before(statement, *lines)
+    return None
+
+
 def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """What the model gives brought into the units of the targets, and both into standard units for the loss."""
     scale = dict(clues.facts.get("target_scale") or {})
@@ -116,10 +156,10 @@ def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription)
             "# the model answers in the units of the targets, and learns in standard ones",
             f"{name}.register_forward_hook(lambda module, args, out: out * {by} + {shift})",
         )
-        target = _whole(draft, losses[0].args[1])
+        target = whole(draft, losses[0].args[1])
         by, shift = (_constant(draft, values, target) for values in (spread, mean))
         for part in losses[0].args[:2]:
-            draft.replace(part, f"({_whole(draft, part)} - {shift}) / {by}")
+            draft.replace(part, f"({whole(draft, part)} - {shift}) / {by}")
         return "the loss that is printed while training is in standard units now"
     used = (
         f" (the saved weights belong to mean {short(mean)} and std {short(spread)}, of the batches seen first where "
@@ -145,16 +185,9 @@ def _loss_calls(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
     seen: set[int] = set()
     for place in clues.places.get("loss", ()):
         for call in draft.calls(None, int(place["line"])):
-            text = draft.text(call.func).lower()
-            named = any(word in text for word in ("loss", "criterion", "crit", "mse", "l1", "objective"))
-            if len(call.args) == 2 and named and not name_of(call)[:1].isupper() and id(call) not in seen:
+            if len(call.args) == 2 and is_loss(draft, call) and id(call) not in seen:
                 seen.add(id(call))
                 yield call
-
-
-def _whole(draft: Draft, node: ast.expr) -> str:
-    simple = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return draft.text(node) if simple else f"({draft.text(node)})"
 
 
 def short(values: list[float], most: int = 16) -> str:

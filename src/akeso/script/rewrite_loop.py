@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-from akeso.script.rewrite_classes import method
+from akeso.script.rewrite_classes import in_module_list, method, own_name
 from akeso.script.rewrite_model import trained
 from akeso.script.rewrite_order import given_parameters, made_later
 from akeso.script.rewrite_trainers import (
     clipping_by_a_trainer,
-    rate_for_a_library,
     schedule_by_epoch,
     without_schedule,
 )
@@ -29,7 +28,11 @@ def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
     known = {str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()}
     for place in clues.places.get("optimizer", ()):
         calls = [call for call in draft.calls(None, int(place["line"])) if call.args or call.keywords]
-        calls = [call for call in calls if name_of(call)[:1].isupper()]
+        calls = [call for call in calls if name_of(call)[:1].isupper()] or [
+            call
+            for call in calls
+            if given_parameters(draft, call) is not None  # getattr(torch.optim, name)(…)
+        ]
         named = [call for call in calls if name_of(call) in known or "optim" in draft.text(call.func).lower()]
         if named or len(calls) == 1:
             yield (named or calls)[0]
@@ -61,8 +64,8 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
     """Another rate where the optimizer is made."""
     done = False
     for call in _optimizers(draft, clues):
-        if _keyword(call, "lr") is None and any(keyword.arg is None for keyword in call.keywords):
-            continue  # the rate may be among what is unpacked there
+        if _unpacked(call, "lr"):
+            continue
         if "to" in edit.values:
             value = _number(float(edit.values["to"]))
         else:
@@ -71,8 +74,6 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
             value = f"{old_text} * {_number(float(edit.values['factor']))}"
         draft.set_argument(call, "lr", value, 1)
         done = True
-    if not done and "to" in edit.values:
-        done = rate_for_a_library(draft, clues, _number(float(edit.values["to"])))
     rate = edit.values.get("to", f"{edit.values.get('factor')} times the old one")
     return None if done else f"set the learning rate to {rate}"
 
@@ -107,6 +108,11 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
+def _unpacked(call: ast.Call, name: str) -> bool:
+    """Whether an argument may be among what is unpacked in a call."""
+    return _keyword(call, name) is None and any(keyword.arg is None for keyword in call.keywords)
+
+
 def _kept_decay(draft: Draft, call: ast.Call, new: str, clues: Clues) -> list[str]:
     """The weight decay of the old optimizer as an argument of the new one, which keeps it."""
     written = _keyword(call, "weight_decay")
@@ -120,7 +126,7 @@ def _kept_decay(draft: Draft, call: ast.Call, new: str, clues: Clues) -> list[st
 def set_weight_decay(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """Another weight decay where the optimizer is made."""
     value = _number(float(edit.values["to"]))
-    calls = list(_optimizers(draft, clues))
+    calls = [call for call in _optimizers(draft, clues) if not _unpacked(call, "weight_decay")]
     for call in calls:
         draft.set_argument(call, "weight_decay", value)
     return None if calls else f"set the weight decay to {value}"
@@ -131,13 +137,15 @@ def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     limit = _number(float(edit.values.get("limit", 1.0)))
     function = "clip_grad_value_" if edit.values.get("kind") == "value" else "clip_grad_norm_"
     found = trained(draft, clues)
-    name = found[1] if found is not None else "model"
-    line = f"{draft.alias('torch')}.nn.utils.{function}({name}.parameters(), {limit})"
+    name = f"{found[1]}.parameters()" if found is not None else "model.parameters()"
+    clip = f"{draft.alias('torch')}.nn.utils.{function}"
     steps = list(_steps(draft, clues))
-    for statement, _name in steps:
-        draft.add_before(statement, line)
+    for statement, optimizer in steps:
+        held = f'[p for group in {optimizer}.param_groups for p in group["params"]]'
+        near = found is not None and _reaches(draft, found[0], statement, found[1])
+        draft.add_before(statement, f"{clip}({name if near else held}, {limit})")
     done = bool(steps) or clipping_by_a_trainer(draft, function, limit)
-    return None if done else f"clip gradients before the step: {line}"
+    return None if done else f"clip gradients before the step: {clip}({name}, {limit})"
 
 
 def loosen_clipping(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -175,14 +183,31 @@ def warm_up(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | No
     steps = int(edit.values.get("steps", 100))
     made = [draft.statement(call) for call in _optimizers(draft, clues)]
     found = list(_steps(draft, clues))
+    words = f"raise the learning rate to its value over the first {steps} steps"
     if not found or not made or made[0] is None:
-        return f"raise the learning rate to its value over the first {steps} steps"
+        return words
+    (step, optimizer), owner = found[0], own_name(draft, made[0])
+    name = f"{owner}.warm_up" if optimizer.startswith(f"{owner}.") else "warm_up"
+    if isinstance(made[0], ast.Return) or not _reaches(draft, made[0], step, name):
+        return words
     scheduler = f"{draft.alias('torch')}.optim.lr_scheduler.LinearLR"
     draft.add_after(
-        made[0], f"warm_up = {scheduler}({found[0][1]}, start_factor=1 / {steps}, total_iters={steps})"
+        made[0],
+        f"{name} = {scheduler}({optimizer}, start_factor=1 / {steps}, total_iters={max(1, steps - 1)})",
     )
-    draft.add_after(found[0][0], "warm_up.step()")
+    draft.add_after(step, f"{name}.step()")
     return None
+
+
+def _reaches(draft: Draft, made: ast.stmt, used: ast.stmt, name: str) -> bool:
+    """Whether what has a name at one statement has it at another: in one function, everywhere, or of one object."""
+    home, place = method(draft, made), method(draft, used)
+    if home is place or home is None:
+        return True
+    owner = own_name(draft, made)
+    of_object = "." in name and name.startswith(f"{owner}.") and owner == own_name(draft, used)
+    classes = [draft.parents.get(one) if one is not None else None for one in (home, place)]
+    return of_object and isinstance(classes[0], ast.ClassDef) and classes[0] is classes[1]
 
 
 def hold_learning_rate(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
@@ -244,9 +269,15 @@ def _undo_made(draft: Draft, cure: Prescription) -> None:
     rate = f"{wanted[0]:g}" if wanted else 'group["initial_lr"]'
     places = {id(found): (found, call) for call in draft.calls(_MOVING) if (found := draft.statement(call))}
     for statement, call in places.values():
-        if call.args:
-            name = draft.text(call.args[0])
-            draft.add_after(statement, f'for group in {name}.param_groups: group["lr"] = {rate}')
+        if not call.args:
+            continue
+        undone = f'for group in {draft.text(call.args[0])}.param_groups: group["lr"] = {rate}'
+        if isinstance(statement, ast.Return):  # nothing comes behind it
+            margin = "\n" + " " * statement.col_offset
+            lines = (f"schedule = {draft.text(statement.value or call)}", undone, "return schedule")
+            draft.replace(statement, margin.join(lines))
+        else:
+            draft.add_after(statement, undone)
 
 
 def add_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -299,10 +330,16 @@ def unfreeze(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str 
 
 def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription) -> str | None:
     """All parameters of the model, where a part of them is given, or an optimizer made once they are there."""
-    moved = [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
+    held = clues.facts.get("held") or ()
+    if held and all(in_module_list(draft, part) for part in held):
+        return None
+    moved = [] if held else [made_later(draft, call, clues) for call in _optimizers(draft, clues)]
     if any(moved):
         return None
-    part = _whole_of(draft, clues) if False not in moved else None
+    others = clues.facts.get("left_out_models") or ()
+    if others and not held and _given_too(draft, others, clues):
+        return None
+    part = _whole_of(draft, clues) if not (others or held) and False not in moved else None
     if part is not None:  # model.head.parameters()
         draft.replace(part, draft.text(part.value))
         return None
@@ -317,6 +354,16 @@ def add_to_optimizer(draft: Draft, edit: Edit, clues: Clues, cure: Prescription)
         f"give the optimizer {what} of the model{named}; modules in a plain list or dict belong into an "
         "nn.ModuleList or nn.ModuleDict"
     )
+
+
+def _given_too(draft: Draft, models: Sequence[str], clues: Clues) -> bool:
+    """Give the one optimizer the parameters of other models beside those that it has."""
+    calls = list(_optimizers(draft, clues))
+    given = given_parameters(draft, calls[0]) if len(calls) == 1 else None
+    if given is None:
+        return False
+    draft.wrap(given, "[*", "".join(f", *{model}.parameters()" for model in models) + "]")
+    return True
 
 
 def _whole_of(draft: Draft, clues: Clues) -> ast.Attribute | None:

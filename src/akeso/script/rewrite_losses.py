@@ -12,6 +12,8 @@ from akeso.script.draft import Draft, name_of
 
 #: Classes whose weights are still written out one by one.
 _CLASSES: Final = 64
+#: What losses are called.
+_NAMES: Final = ("loss", "criterion", "crit", "mse", "l1", "objective", "entropy", "bce", "nll")
 _MODULE: Final = {
     "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
     "binary_cross_entropy_with_logits": "BCEWithLogitsLoss", "mse_loss": "MSELoss", "l1_loss": "L1Loss",
@@ -59,13 +61,9 @@ def scale_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     width = f" / {high - low:g}" if high - low != 1.0 else ""
     for place in clues.places.get("loss", ()):
         for call in draft.calls(None, int(place["line"])):
-            loss = "loss" in draft.text(call.func).lower() or "criterion" in draft.text(call.func).lower()
-            if len(call.args) == 2 and (loss or "cross_entropy" in name_of(call)):
-                target = draft.text(call.args[1])
-                whole = (
-                    target if isinstance(call.args[1], ast.Name | ast.Attribute | ast.Call) else f"({target})"
-                )
-                shifted = f"({whole} {'-' if low > 0 else '+'} {abs(low):g})" if low else whole
+            if len(call.args) == 2 and is_loss(draft, call):
+                target = whole(draft, call.args[1])
+                shifted = f"({target} {'-' if low > 0 else '+'} {abs(low):g})" if low else target
                 draft.replace(call.args[1], f"{shifted}{width}")
                 return None
     return f"bring targets between 0 and 1 before the loss: (target - {low:g}) / {high - low:g}"
@@ -83,21 +81,41 @@ def mean_reduction(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> s
 
 
 def fix_broadcast(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
-    """The target in the shape of the output, where the loss is called with two names."""
-    for place in clues.places.get("loss", ()):
-        for call in draft.calls(None, int(place["line"])):
-            if len(call.args) >= 2 and isinstance(call.args[0], ast.Name) and not name_of(call)[:1].isupper():
-                target = draft.text(call.args[1])
-                draft.replace(call.args[1], f"{target}.reshape({call.args[0].id}.shape)")
-                return None
-            if (
-                len(call.args) >= 2
-                and isinstance(call.args[0], ast.Call)
-                and "loss" in draft.text(call.func).lower()
-            ):
-                draft.replace(call.args[1], f"{draft.text(call.args[1])}.unsqueeze(1)")
-                return None
-    return "bring output and target to the same shape before the loss: target.reshape(output.shape)"
+    """The target in the shape of the output, wherever the two were seen to meet."""
+    done = False
+    for place in clues.places.get("broadcast") or clues.places.get("loss", ()):
+        met = _compared(draft, int(place["line"]))
+        if met is not None:
+            output, target = met
+            draft.replace(target, f"{whole(draft, target)}.{_shaped_like(output, clues)}")
+            done = True
+    words = "bring output and target to the same shape before the loss: target.reshape(output.shape)"
+    return None if done else words
+
+
+def _compared(draft: Draft, line: int) -> tuple[ast.expr, ast.expr] | None:
+    """Output and target where a line calls a loss with both, or takes the one from the other."""
+    given = [call for call in draft.calls(None, line) if len(call.args) >= 2]
+    calls = [call for call in given if is_loss(draft, call)]
+    calls = calls or [call for call in given if isinstance(call.args[0], ast.Name) and not _makes(call)]
+    if calls:
+        return calls[0].args[0], calls[0].args[1]
+    taken = [
+        node
+        for node in ast.walk(draft.tree)
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return (taken[0].left, taken[0].right) if len(taken) == 1 else None
+
+
+def _shaped_like(output: ast.expr, clues: Clues) -> str:
+    """What gives a target the shape of an output, which may have no name."""
+    if isinstance(output, ast.Name):
+        return f"reshape({output.id}.shape)"
+    shape = clues.facts.get("output_shape") or (0, 1)
+    return f"reshape({', '.join(str(size) for size in (-1, *shape[1:]))})"
 
 
 def weight_classes(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -124,6 +142,23 @@ def _losses(draft: Draft, loss: str, clues: Clues) -> Iterator[ast.Call]:
     yield from draft.calls({_MODULE.get(loss, "")} - {""})
     for place in clues.places.get("loss", ()):
         yield from draft.calls({loss}, int(place["line"]))
+
+
+def is_loss(draft: Draft, call: ast.Call) -> bool:
+    """Whether what is called, not made, has a name that losses go by."""
+    text = draft.text(call.func).lower()
+    return any(word in text for word in _NAMES) and not _makes(call)
+
+
+def _makes(call: ast.Call) -> bool:
+    """Whether a call makes an object, as far as its name tells: ``MSELoss()``, not ``MSELoss()(output, target)``."""
+    return name_of(call)[:1].isupper() and not isinstance(call.func, ast.Call)
+
+
+def whole(draft: Draft, node: ast.expr) -> str:
+    """The text of a node, as something that may be followed by a dot or an operator."""
+    simple = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+    return draft.text(node) if simple else f"({draft.text(node)})"
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -47,7 +47,7 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
     )
     if scores and _loss_of_probabilities(draft):
         return None
-    done, exchanged = False, list[ast.Call]()
+    done, exchanged = role == "hidden" and _in_recurrent(draft, new), list[ast.Call]()
     alike: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for site in clues.sites:
         alike.setdefault((int(site["place"]["line"]), site["function"]), []).append(site)
@@ -85,6 +85,19 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
     if old == new:
         return f"apply {new} once to the model's output, not twice"
     return f"put {new} in the place of {old} ({where})"
+
+
+def _in_recurrent(draft: Draft, new: str) -> bool:
+    """Tell plain recurrent layers which of the two functions they know to use, where they are made with the other."""
+    own = {node.name for node in ast.walk(draft.tree) if isinstance(node, ast.ClassDef)}
+    done = False
+    for call in draft.calls({"RNN", "RNNCell"} - own) if new in ("ReLU", "Tanh") else ():
+        given = next((keyword.value for keyword in call.keywords if keyword.arg == "nonlinearity"), None)
+        used = given.value if isinstance(given, ast.Constant) else "tanh" if given is None else None
+        if used in ("relu", "tanh") and used != new.lower():
+            draft.set_argument(call, "nonlinearity", f'"{new.lower()}"')
+            done = True
+    return done
 
 
 def _loss_of_probabilities(draft: Draft) -> bool:

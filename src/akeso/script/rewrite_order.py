@@ -77,6 +77,27 @@ def _replaces(draft: Draft, statement: ast.stmt, given: str, clues: Clues) -> bo
     return target.attr in parts and (written == given or written.startswith(f"{given}."))
 
 
+def delay_zero_grad(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """What clears gradients before the step moved behind it, where both stand in the same block."""
+    done = False
+    for place in clues.places.get("cleared before the step", ()):
+        for call in draft.calls({"zero_grad"}, int(place["line"])):
+            statement = draft.statement(call)
+            behind = _behind(draft, statement) if statement is not None else []
+            step = next((one for one in behind if any(_steps(node) for node in ast.walk(one))), None)
+            if statement is None or step is None or not draft.stands_alone(statement):
+                continue
+            text = draft.text(statement)
+            draft.drop_lines(statement)
+            draft.add_after(step, text)
+            done = True
+    return None if done else "clear gradients after the step or before the backward pass, not between the two"
+
+
+def _steps(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and name_of(node) == "step"
+
+
 def unscale_gradients(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """The loss scale taken off the gradients of the optimizer that steps next, right before they are clipped."""
     done = False

@@ -4,25 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from akeso.script.clues import Clues
 from akeso.script.draft import Draft, name_of
-
-#: What a learning rate is called where it is given to something else than an optimizer.
-_RATES = ("learning_rate", "lr")
-
-
-def rate_for_a_library(draft: Draft, clues: Clues, new: str) -> bool:
-    """Another rate where the script gives it to the library that makes the optimizer, once and as a number."""
-    known = clues.facts.get("optimizers") or ()
-    old = known[0].get("lr") if known else None
-    if not clues.places.get("optimizer") or not isinstance(old, float):
-        return False
-    given = [
-        k.value for call in draft.calls() for k in call.keywords if k.arg in _RATES and _is(k.value, old)
-    ]
-    if len(given) == 1:
-        draft.replace(given[0], new)
-    return len(given) == 1
 
 
 def without_schedule(draft: Draft) -> bool:
@@ -78,7 +60,3 @@ def _given_to_lightning(draft: Draft) -> list[ast.expr]:
         for part in ast.walk(function)
         if isinstance(part, ast.Return) and part.value is not None
     ]
-
-
-def _is(node: ast.expr, value: float) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value == value

@@ -31,7 +31,8 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
             others = {
                 other: [name.removeprefix(f"{home}.") for name in names] for other, names in others.items()
             }
-    lines = _drawing(nn, scheme, others, kinds, bool(drawn.get("bias_tables")))
+    small = edit.values.get("tables") == "small"
+    lines = _drawing(nn, scheme, others, kinds, bool(drawn.get("bias_tables")), small)
     if found is None:
         how = (
             f"{_draw(nn, scheme)} for every layer, biases at zero" if kinds - _TABLES else " ".join(lines[1:])
@@ -84,7 +85,12 @@ def _tables(draft: Draft) -> list[str]:
 
 
 def _drawing(
-    nn: str, scheme: str, others: Mapping[str, Sequence[str]], kinds: set[str], bias_tables: bool
+    nn: str,
+    scheme: str,
+    others: Mapping[str, Sequence[str]],
+    kinds: set[str],
+    bias_tables: bool,
+    small_tables: bool,
 ) -> list[str]:
     """The body of a loop over layers that draws each kind there is."""
     blocks: list[tuple[str, list[str]]] = []
@@ -102,7 +108,8 @@ def _drawing(
         blocks.append((_is_one_of(layers), body + zero))
     if tables:
         wide = " and layer.embedding_dim > 1" if bias_tables else ""  # tables of biases may start at zero
-        test = f"{_is_one_of(tables)}{wide} and not 1e-3 < layer.weight.std() < 3"
+        test = f"{_is_one_of(tables)}{wide}"
+        test += "" if small_tables else " and not 1e-3 < layer.weight.std() < 3"
         blocks.append((test, [f"{nn}.init.normal_(layer.weight, std=0.1)"]))
     if "RNNBase" in kinds:
         blocks.append((_is_one_of([f"{nn}.RNNBase"]), _recurrent(nn)))

@@ -199,7 +199,8 @@ class Sites:
         self.items.append((("act_fed", name), part.square().mean()))
         if tensor.dim() == 2 and len(part) > 3 and part.shape[1] > 1:
             spreads = part.std(0)
-            # What never changes, as the state that a recurrence begins with, is no feature to measure others by.
+            # What never changes in a batch, as words that hardly any sample holds or the state that a recurrence begins
+            # with, is not what is typical.
             typical = torch.where(spreads > 0, spreads, torch.nan).nanmedian()
             self.items.append((("act_fed_spread", name), spreads.max() / typical))
 

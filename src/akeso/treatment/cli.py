@@ -25,7 +25,7 @@ from akeso.script.rewrite import Change, rewrite
 from akeso.treatment.outcome import Outcome
 from akeso.treatment.script_metric import is_held_out
 from akeso.treatment.script_program import ScriptProgram
-from akeso.treatment.telling import Teller
+from akeso.treatment.telling import Teller, weights_beside
 
 #: Exit code of what was ended by Ctrl-C before it could say anything.
 _INTERRUPTED = 130
@@ -256,6 +256,7 @@ def _document(outcome: Outcome, change: Change, figures: dict[str, Any], run: Pa
         "diff": change.diff,
         "changes": list(change.words),
         "weights": str(outcome.weights) if outcome.weights else None,
+        "weights_beside": {name: str(file) for name, file in weights_beside(outcome).items()},
         "run": str(run),
     }
 

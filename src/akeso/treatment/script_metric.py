@@ -22,7 +22,7 @@ _HIGHER = frozenset(
 )  # fmt: skip
 #: Figures of errors that are counted or measured apart from the loss: told without a word for held-out data, they are
 #: still the script's own, and whatever is done to the loss does not change what they mean.
-_ERRORS = frozenset({"error", "wer", "cer", "ser", "mae", "mape", "smape", "wape"})
+_ERRORS = frozenset({"error", "wer", "cer", "ser", "mae", "rmse", "mape", "smape", "wape"})
 _HELD_OUT = ("val", "valid", "validation", "test", "eval", "dev")
 #: Quantities that tell less than an accuracy does, or only half of it.
 _PARTIAL = frozenset({"loss", "error", "accuracy", "precision", "recall", "score"})

@@ -85,6 +85,8 @@ class Teller:
         self._change(change)
         if outcome.weights and (outcome.after is None or math.isfinite(outcome.after)):
             say(f"\nweights of the best model: {outcome.weights}", markup=False)
+            for name, file in weights_beside(outcome).items():
+                say(f"and of {name}, which is trained with it: {file}", markup=False)
         say(f"run: {run}", markup=False)
 
     def _change(self, change: Change) -> None:
@@ -109,6 +111,15 @@ class Teller:
             with contextlib.suppress(Exception):
                 self._status.stop()
             self._status = None
+
+
+def weights_beside(outcome: Outcome) -> dict[str, Path]:
+    """The weights of other models that were trained with the one handed back, by what the script calls them."""
+    file = Path(outcome.weights) if outcome.weights else None
+    if file is None or file.stem != "last":
+        return {}
+    others = sorted(file.parent.glob(f"last-*{file.suffix}"))
+    return {other.stem.removeprefix("last-"): other for other in others}
 
 
 def _headline(outcome: Outcome) -> str:

@@ -254,7 +254,7 @@ class Child:
 
     def _write_answer(self, operation: Operation) -> None:
         """Everything there is to say, for a reader to whom the run may end here."""
-        from akeso.script.prescribed.weights import save
+        from akeso.script.prescribed.weights import beside, save
 
         answer, watch = self._answer, self._watch
         answer.steps = operation.steps
@@ -266,6 +266,8 @@ class Child:
         with operation.quietly():
             note = self._ledger.note
             answer.weights = save(model, self._folder / "last", note) if model is not None else None
+            for name, other in (beside(model, operation) if model is not None else {}).items():
+                save(other, self._folder / f"last-{name}", note)
         answer.best_weights = self._best.file if self._best is not None else None
         answer.ledger = self._ledger.to_dict()
         if watch is not None:

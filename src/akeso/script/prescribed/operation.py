@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from akeso.script.prescribed.case import ATTRIBUTE, Case, case_of, detached
 from akeso.script.prescribed.functions import ACTIVATIONS, LOSSES, all_finite, tensors
 from akeso.script.prescribed.ledger import Ended, Ledger
+from akeso.script.prescribed.names import InReach
 from akeso.script.prescribed.part import Handler, Part, trainable
 from akeso.script.prescribed.parts import PARTS
 from akeso.script.prescribed.parts.losses import Losses
@@ -59,6 +60,7 @@ class Operation:
         self.truncated = False
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
+        self.names = InReach()  # where the last optimizer was made
         self.current_loader: Any = None  # the last one that gave a batch
         self.survey = Survey()
         self.on_training: list[Callable[[], None]] = []  # called when a training forward pass begins
@@ -245,6 +247,7 @@ class Operation:
         if self._quiet or "param_groups" not in vars(optimizer):
             return
         self.ledger.place("optimizer", caller(2))
+        self.names.look()
         self.optimizers.append(optimizer)
         for part in self._parts:
             part.on_optimizer(optimizer)
@@ -252,7 +255,7 @@ class Operation:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.steps < _PATIENCE:
             self.ledger.place("step", caller(2))
-        if not self.survey.closed:
+        if not self.survey.closed and not _has_closure(args, kwargs):
             self.close_survey([])
         if self.steps == 0:
             for listener in self.on_first_step:
@@ -262,6 +265,8 @@ class Operation:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
+        if not self.survey.closed:
+            self.close_survey([])
         for part in self._parts:
             part.after_step(optimizer)
         if self.max_steps is not None and self.steps >= self.max_steps + _GRACE:
@@ -337,6 +342,11 @@ class Operation:
         self._stack.close()
         for model in self.models:
             model.__dict__.pop(ATTRIBUTE, None)
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an optimizer is given the function that makes its training step, which is yet to come."""
+    return any(callable(one) and not isinstance(one, Optimizer) for one in (*args, *kwargs.values()))
 
 
 def _holder(module: nn.Module) -> nn.Module | None:

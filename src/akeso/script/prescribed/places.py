@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import sysconfig
@@ -52,6 +53,15 @@ def objects_above(skip: int = 1) -> Iterator[Any]:
         if code.co_argcount and is_users(code.co_filename):
             yield frame.f_locals.get(code.co_varnames[0])
         frame = frame.f_back
+
+
+def made_at(kind: type) -> Place | None:
+    """Where a class of the user's own is written, or None."""
+    try:
+        file, line = inspect.getsourcefile(kind), inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return None
+    return Place(os.path.realpath(file), line) if file is not None and is_users(file) else None
 
 
 def caller(skip: int = 1) -> Place | None:

@@ -19,15 +19,26 @@ if TYPE_CHECKING:
 _LARGEST = 2 << 30  # bytes of weights beyond which only the last ones are kept
 
 
+def trained_models(operation: Operation) -> list[nn.Module]:
+    """The models of which the optimizers hold parameters, with all that they are part of, the one with most first."""
+    held = {id(p) for optimizer in operation.optimizers for g in optimizer.param_groups for p in g["params"]}
+    sizes: dict[nn.Module, int] = {}
+    for model in [case_of(model).holder or model for model in operation.models]:
+        sizes[model] = sum(p.numel() for p in model.parameters() if id(p) in held)
+    return sorted((model for model in sizes if sizes[model]), key=lambda model: -sizes[model])
+
+
 def trained_model(operation: Operation) -> nn.Module | None:
     """The model that has most of the parameters the optimizers hold, with all that it is part of."""
-    held = {id(p) for optimizer in operation.optimizers for g in optimizer.param_groups for p in g["params"]}
-    best, most = None, 0
-    for model in [case_of(model).holder or model for model in operation.models]:
-        size = sum(p.numel() for p in model.parameters() if id(p) in held)
-        if size > most:
-            best, most = model, size
-    return best
+    return next(iter(trained_models(operation)), None)
+
+
+def beside(model: nn.Module, operation: Operation) -> dict[str, nn.Module]:
+    """Other models that are trained and share nothing with this one, by what the script calls them."""
+    own = {id(parameter) for parameter in model.parameters()}
+    others = [m for m in trained_models(operation) if all(id(p) not in own for p in m.parameters())]
+    named = {name.rpartition(".")[2]: other for other in others if (name := operation.names.of(other))}
+    return {name: other for name, other in named.items() if name.isidentifier()}
 
 
 def save(model: nn.Module, path: Path, tell: Callable[[str], None]) -> str | None:

@@ -36,19 +36,26 @@ _NARROWEST, _WIDEST = 0.25, 3.0
 
 
 @torch.no_grad()
-def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed: int | None = None) -> str:
+def reinitialise(
+    model: nn.Module,
+    anatomy: Anatomy,
+    scheme: str = "auto",
+    seed: int | None = None,
+    *,
+    small_tables: bool = False,
+) -> str:
     """Draw every layer's weights anew; "auto" takes He before rectifiers, LeCun before SELU, else Xavier.
 
     Biases are set to zero (one for an LSTM's forget gate), norms to the identity, embeddings and weights that no
-    layer holds are drawn anew only where they are out of range (tables of biases may be zero), tied weights are drawn
-    once. The random state of the caller is used, unless a seed is given.
+    layer holds are drawn anew only where they are out of range (tables of biases may be zero) or where ``small_tables``
+    are asked for, tied weights are drawn once. The random state of the caller is used, unless a seed is given.
     """
     if scheme not in SCHEMES:
         raise BadInput(f"scheme must be one of {', '.join(SCHEMES)}, but got {scheme!r}.")
     if seed is not None:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return reinitialise(model, anatomy, scheme)
+            return reinitialise(model, anatomy, scheme, small_tables=small_tables)
     follows = {id(use.module): anatomy.activation_after(use) for use in reversed(anatomy.weighted)}
     shared = _shared(model)
     done: set[int] = set()
@@ -69,7 +76,7 @@ def reinitialise(model: nn.Module, anatomy: Anatomy, scheme: str = "auto", seed:
         elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
             _recurrent(module)
         elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            _embedding(module, tied=id(module.weight) in shared)
+            _embedding(module, tied=id(module.weight) in shared, small=small_tables)
         elif isinstance(module, NORMS):
             if callable(getattr(module, "reset_parameters", None)):
                 module.reset_parameters()
@@ -158,10 +165,11 @@ def is_bias_table(module: nn.Module) -> bool:
     return isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.embedding_dim == 1
 
 
-def _embedding(module: Any, *, tied: bool) -> None:
+def _embedding(module: Any, *, tied: bool, small: bool) -> None:
     spread = float(module.weight.std()) if module.weight.numel() > 1 else 1.0
     narrow = spread <= 1e-3 and not is_bias_table(module)
-    if math.isfinite(spread) and not narrow and spread < 3.0 and not tied:
+    ordinary = math.isfinite(spread) and not narrow and spread < 3.0
+    if not tied and (is_bias_table(module) if small else ordinary):
         return
     nn.init.normal_(module.weight, std=1.0 / math.sqrt(module.weight.shape[1]) if tied else 0.1)
     if module.padding_idx is not None:

@@ -15,6 +15,7 @@ from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.initialisation import reinitialise, set_output_bias
 from akeso.torch.surgery.names import embed_names
 from akeso.torch.surgery.normalisation import insert_normalisation
+from akeso.torch.surgery.pictures import turn_pictures
 from akeso.torch.surgery.residual import add_residual
 from akeso.torch.surgery.substitution import substitute_activation
 
@@ -23,6 +24,7 @@ MODEL_REMEDIES: Final = (
     "unfreeze",
     "set-dropout",
     "turn-recurrence",
+    "turn-pictures",
     "embed-inputs",
     "substitute-activation",
     "insert-normalisation",
@@ -97,6 +99,8 @@ def _make(
         return _set_dropout(model, float(values["to"]))
     if edit.remedy == "turn-recurrence":
         return _turn_recurrence(model, edit.where)
+    if edit.remedy == "turn-pictures":
+        return turn_pictures(model, args)
     anatomy = examine_model(model, args, kwargs)
     if edit.remedy == "substitute-activation":
         return substitute_activation(
@@ -109,7 +113,10 @@ def _make(
     elif edit.remedy == "add-residual":
         note, new = add_residual(model, anatomy)
     elif edit.remedy == "reinitialise":
-        return reinitialise(model, anatomy, str(values.get("scheme", "auto")), values.get("seed"))
+        small = values.get("tables") == "small"
+        return reinitialise(
+            model, anatomy, str(values.get("scheme", "auto")), values.get("seed"), small_tables=small
+        )
     else:
         if bias is None:
             raise Refused("the class prior is not known")

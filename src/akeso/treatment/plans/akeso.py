@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from akeso.detectors.stages import last_stage
 from akeso.remedies.candidates import Candidate, candidates
 from akeso.treatment.outcome import Outcome
@@ -12,6 +14,7 @@ from akeso.treatment.plans.choosing import (
     RATES,
     SECOND_RUNG,
     allowed,
+    lead,
     options,
     uncovered,
     untried,
@@ -126,6 +129,9 @@ class AkesoPlan(Plan):
                 ledger.judge(attempt, f"rejected: {attempt.failed or 'nothing could be changed'}")
                 continue
             changed = made_edits(attempt)
+            if same_course(attempt, untreated):
+                ledger.judge(attempt, "rejected: the training is the same to the last bit")
+                continue
             if changed in done or any(same_course(attempt, other) for other in tried):
                 ledger.judge(attempt, "rejected: what could be changed of it was tried already")
                 continue
@@ -259,7 +265,8 @@ class AkesoPlan(Plan):
             if ledger.room < current.steps + ledger.reserve(current.steps):
                 continue
             attempt = ledger.attempt(cure, max_steps=current.steps)
-            needed = promise(best, untreated) + max(0.05, margin(current) if bounded(current) else 0.0)
+            ahead = lead(left, current, untreated)
+            needed = promise(best, untreated) + max(ahead, margin(current) if bounded(current) else 0.0)
             # Of two that have learnt nothing yet none is ahead, whatever their last evaluation said.
             if not attempt.failed and not learnt_nothing(attempt) and promise(attempt, untreated) > needed:
                 best = attempt
@@ -319,7 +326,7 @@ def _refuted(untreated: Attempt | None) -> bool:
 
 def _ahead(current: Attempt, before: Attempt) -> bool:
     """Whether a cure is better by the figure that decides, or by what was learnt where that was not come to."""
-    if before.metric is None and breaks(before):
+    if breaks(before) and (before.metric is None or not math.isfinite(before.metric)):
         return current.metric is not None and not breaks(current) and learnt(current) > 0
     return better(current, before) if comparable(before, current) else learnt_more(current, before)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import Candidate, candidates, treatable
 from akeso.remedies.chart import chart
-from akeso.treatment.plans.judging import learnt_nothing, removes_fault
+from akeso.treatment.plans.judging import NEAR, learnt_nothing, removes_fault
 from akeso.treatment.plans.ledger import Ledger
 from akeso.treatment.plans.race import learnt
 from akeso.treatment.prescription import Prescription
@@ -18,6 +18,8 @@ from akeso.treatment.script_metric import FOUND
 FIRST_RUNG, SECOND_RUNG = 0.1, 0.25
 #: A comparison after fewer steps than this says nothing.
 FEWEST_STEPS = 30
+#: How much more promising anything on top of a cure has to be.
+AHEAD = 0.05
 #: What to look for when nothing was learnt and nothing was found.
 SUSPECTS = ("improper-loss", "slow-convergence", "vanishing-gradient", "learning-rate-too-high")
 #: What stands in the way of any cure, however mildly it is put.
@@ -53,14 +55,26 @@ def uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[lis
     early = current.steps <= max(FEWEST_STEPS, round(SECOND_RUNG * ledger.planned))
     if not early or current.prescription.of("find-learning-rate"):
         return [], 0
-    if removes_fault(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
-        # What was wrong is gone, and the rate is the program's own: a higher one is ahead after a few steps anyway.
-        facts = chart(current.history)
-        if facts.usual_rate / 10 <= facts.lr <= facts.usual_rate * 10:
-            return [], 0
+    if as_meant(current, untreated) and current.steps < round(SECOND_RUNG * ledger.planned) // 2:
+        return [], 0
     if learnt_nothing(current):
         return [_suspicion("slow-convergence")], 2
     return ([_suspicion("slow-convergence")], 1) if learnt(current) < SLOW else ([], 0)
+
+
+def as_meant(current: Attempt, untreated: Attempt) -> bool:
+    """Whether what was wrong is gone, and the rate is an ordinary one of the program's own.
+
+    A higher one is ahead after a few steps anyway, and may well end behind.
+    """
+    facts = chart(current.history)
+    return removes_fault(current, untreated) and facts.usual_rate / 10 <= facts.lr <= facts.usual_rate * 10
+
+
+def lead(left: Iterable[Diagnosis], current: Attempt, untreated: Attempt) -> float:
+    """How far ahead something on top of a cure has to be: beyond doubt where it was only suspected to be of use."""
+    suspected = all(found.confidence == 0.0 for found in left)
+    return NEAR if suspected and as_meant(current, untreated) else AHEAD
 
 
 def allowed(ledger: Ledger, found: Iterable[Candidate], base: Prescription) -> Iterable[Candidate]:

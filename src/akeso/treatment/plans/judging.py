@@ -31,7 +31,7 @@ GOOD = 0.97
 _AT_ONCE = frozenset(
     {
         "substitute-activation", "insert-normalisation", "add-residual", "reinitialise", "set-dropout", "embed-inputs",
-        "turn-recurrence",
+        "turn-recurrence", "turn-pictures",
         "substitute-loss", "scale-inputs", "scale-targets", "standardise-targets", "fix-broadcast", "mean-reduction",
         "set-batch-size", "shuffle-data",
     }
@@ -39,7 +39,7 @@ _AT_ONCE = frozenset(
 #: What changes no more than the rate.
 _RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
 #: How much less promising one may be that is worth a second look.
-_NEAR = 0.25
+NEAR = 0.25
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
@@ -119,8 +119,8 @@ def learnt_more(after: Attempt, before: Attempt) -> bool:
 
 def out_of_reach(before: Attempt, after: Attempt) -> bool:
     """Whether the untreated run, ended early, would need more than its best pace to catch up."""
-    if before.failed:
-        return True
+    if before.failed or (breaks(before) and not breaks(after)):
+        return True  # values that are not finite do not become so again
     if before.metric is None or not before.curve:
         return True
     if not comparable(before, after):
@@ -169,7 +169,7 @@ def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
         others = [other for other in ranked[1:] if _rate_alone(other) and errors(other) <= errors(first)][
             :1
         ] or others
-    near = promise(first, untreated) - _NEAR
+    near = promise(first, untreated) - NEAR
     return [first, *(other for other in others if promise(other, untreated) > near)]
 
 

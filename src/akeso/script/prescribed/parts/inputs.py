@@ -96,4 +96,5 @@ def _cleaning(scaler: InputScaler, notes: list[str]) -> dict[str, Any]:
     known = {
         name: part.reshape(-1)[:1024].tolist() if part is not None else [] for name, part in figures.items()
     }
-    return {**known, "axis": scaler.axis, "coded": any("taken as missing" in note for note in notes)}
+    codes = [row.reshape(-1)[:1024].tolist() for row in scaler.codes if not bool(row.isnan().all())]
+    return {**known, "axis": scaler.axis, "codes": codes}

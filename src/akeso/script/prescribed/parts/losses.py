@@ -195,8 +195,14 @@ class Losses(Part):
                 edit, f"shapes {list(prediction.shape)} and {list(target.shape)} differ in size"
             )
             return call
-        self.ledger.mark(edit)
+        self._brought_together(edit, prediction)
         return call.with_(target=target.reshape(prediction.shape))
+
+    def _brought_together(self, edit: Edit, output: Tensor) -> None:
+        """Note where an output and a target of another shape meet, in training or in evaluation."""
+        self.ledger.mark(edit)
+        self.ledger.place("broadcast", caller(2))
+        self.ledger.facts["output_shape"] = list(output.shape)
 
     def _complete(self, call: Call) -> Call:
         """Where inputs are cleaned, samples without a target are left out."""
@@ -214,7 +220,7 @@ class Losses(Part):
             first, second = args[0], args[1]
             mixed = first.shape != second.shape and first.numel() == second.numel() > 1
             if mixed and (first.requires_grad or second.requires_grad) and not self.operation.inside_model:
-                self.ledger.mark(edit)
+                self._brought_together(edit, first)
                 return func(first, second.reshape(first.shape), *args[2:], **kwargs)
         return func(*args, **kwargs)
 

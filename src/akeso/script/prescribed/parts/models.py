@@ -15,7 +15,7 @@ from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
-from akeso.script.prescribed.places import caller
+from akeso.script.prescribed.places import caller, made_at
 from akeso.torch.surgery.anatomy import examine_model
 from akeso.torch.surgery.bypass import output_function
 from akeso.torch.surgery.initialisation import redraw_held
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
 _SURGERY = (
-    "unfreeze", "turn-recurrence", "embed-inputs", "substitute-activation", "insert-normalisation", "add-residual",
-    "reinitialise",
+    "unfreeze", "turn-recurrence", "turn-pictures", "embed-inputs", "substitute-activation", "insert-normalisation",
+    "add-residual", "reinitialise",
 )  # fmt: skip
 #: What names a part that is put into a model, or another that it goes with.
 _NAMES = ("name", "owner", "layer", "activation")
@@ -175,6 +175,8 @@ class Models(Part):
                 self._enrol_with(model, optimizer)
         if edit is not None and _trains_nothing(optimizer):
             self._take_over(optimizer, edit)
+        if edit is not None and len(self.operation.optimizers) == 1:
+            self._take_in(optimizer, edit)
 
     def _enrol(self, model: nn.Module) -> None:
         for optimizer in self.operation.optimizers:
@@ -191,12 +193,23 @@ class Models(Part):
         edit = self.ledger.one("add-to-optimizer")
         if edit is None:
             return
-        register_held(model)
+        self._note_held(model, register_held(model))
         missing = self._missing(model, edit)
         if missing:
             self._add(edit, missing, home)
         elif not self.ledger.is_applied(edit):
             self.ledger.object_to(edit, "every parameter of the model is in an optimizer already")
+
+    def _note_held(self, model: nn.Module, names: list[str]) -> None:
+        """Remember which attributes of which classes held modules in plain lists and dicts."""
+        known = self.ledger.facts.setdefault("held", [])
+        for name in names:
+            prefix, _, attribute = name.rpartition(".")
+            kind = type(model.get_submodule(prefix))
+            self.ledger.place("class", made_at(kind))
+            found = {"class": kind.__name__, "attribute": attribute,
+                     "kind": type(getattr(model.get_submodule(prefix), attribute)).__name__}  # fmt: skip
+            known += [] if found in known else [found]
 
     def _missing(self, model: nn.Module, edit: Edit) -> dict[str, nn.Parameter]:
         """What no optimizer has of the parameters that are to be trained, by name."""
@@ -225,6 +238,18 @@ class Models(Part):
             missing = self._missing(model, edit)
             if any(parameter.grad is not None for parameter in missing.values()):
                 self._add(edit, missing, optimizer.param_groups[0])
+
+    def _take_in(self, optimizer: Optimizer, edit: Edit) -> None:
+        """Give the only optimizer there is a model of which it has nothing at all, where that gets gradients."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for model in self.operation.models:
+            missing = self._missing(model, edit)
+            of_another = any(id(parameter) in held for parameter in model.parameters())
+            if of_another or all(parameter.grad is None for parameter in missing.values()):
+                continue
+            self._add(edit, missing, optimizer.param_groups[0])
+            if (name := self.operation.names.of(model)) is not None:
+                self.ledger.facts.setdefault("left_out_models", []).append(name)
 
 
 def _trains_nothing(optimizer: Optimizer) -> bool:

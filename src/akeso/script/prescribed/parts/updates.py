@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from akeso.remedies.edit import Edit
 from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
+from akeso.script.prescribed.patching import patched
+from akeso.script.prescribed.places import caller
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
@@ -24,7 +29,9 @@ _NO_STEP = "the script's optimizer never stepped"
 class Updates(Part):
     """Acts before and after every optimizer step."""
 
-    remedies: ClassVar = dict.fromkeys(_REMEDIES, _NO_STEP)
+    remedies: ClassVar = dict.fromkeys(_REMEDIES, _NO_STEP) | {
+        "delay-zero-grad": "no gradients are cleared between a backward pass and its step"
+    }
 
     def __init__(self, operation: Operation, ledger: Ledger) -> None:
         super().__init__(operation, ledger)
@@ -33,9 +40,30 @@ class Updates(Part):
         self._highest: dict[int, list[float]] = {}
         self._stale: list[Tensor] = []
 
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Entered while the operation is: what the script clears itself is left, where that is to wait for the step."""
+        edit = self.ledger.one("delay-zero-grad")
+        if edit is None:
+            yield
+            return
+        with (
+            patched(Optimizer, "zero_grad", lambda original, owner, *_, **__: self._kept(edit, _held(owner))),
+            patched(
+                nn.Module, "zero_grad", lambda original, owner, *_, **__: self._kept(edit, owner.parameters())
+            ),
+        ):
+            yield
+
+    def _kept(self, edit: Edit, parameters: Iterable[Tensor]) -> None:
+        """Keep gradients that there are: those of the last step are cleared before the next pass."""
+        if not self._stale and any(parameter.grad is not None for parameter in parameters):
+            self.ledger.mark(edit)
+            self.ledger.place("cleared before the step", caller(2))
+
     def before_step(self, optimizer: Optimizer) -> None:
         """Clip, and set the rate of this very step."""
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        parameters = [parameter for parameter in _held(optimizer) if parameter.grad is not None]
         edit = self.ledger.one("clip-gradient")
         if edit is not None and parameters:
             limit = float(edit.values.get("limit", 1.0))
@@ -89,10 +117,10 @@ class Updates(Part):
         if any(self.ledger.one(name) is not None for name in _RATES):
             for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
                 group["lr"] = rate
-        edit = self.ledger.one("add-zero-grad")
-        if edit is not None:
-            self._stale += [p for group in optimizer.param_groups for p in group["params"]]
-            self.ledger.mark(edit)
+        added, delayed = self.ledger.one("add-zero-grad"), self.ledger.one("delay-zero-grad")
+        self.ledger.mark(added)
+        if added is not None or delayed is not None:
+            self._stale += _held(optimizer)
 
     def on_input(self, model: nn.Module, args: tuple[Any, ...], *, training: bool) -> tuple[Any, ...]:
         """Clear gradients when the next pass begins: until then the script may still read them."""
@@ -101,3 +129,8 @@ class Updates(Part):
                 parameter.grad = None
             self._stale = []
         return args
+
+
+def _held(optimizer: Optimizer) -> list[Tensor]:
+    """What an optimizer was given."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
