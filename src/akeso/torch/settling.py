@@ -47,9 +47,11 @@ class Settling:
         return bool(left)
 
     def _counts(self) -> list[int]:
-        counts = [norm.num_batches_tracked for norm in self._norms]
-        # One copy for all of them: each would wait for a device by itself.
-        return [int(count) for count in torch.stack(counts).tolist()] if counts else []  # type: ignore[arg-type]
+        counts = [norm.num_batches_tracked for norm in self._norms if norm.num_batches_tracked is not None]
+        if len({count.device for count in counts}) != 1:
+            return [int(count) for count in counts]
+        # One copy for all of them: each would wait for its device by itself.
+        return [int(count) for count in torch.stack(counts).tolist()]
 
 
 def _left(momentum: float | None, batches: int) -> float:
