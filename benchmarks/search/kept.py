@@ -1,8 +1,8 @@
 """Repeats of the comparison that were simulated already, so that it goes on where it stopped.
 
 A file of JSON lines. Each is named by everything it depends on: the trials, the sampler, the rule, the share of the
-pool, the seed, and the source of rules, samplers and simulator. What was simulated by other code is never taken for a
-result of this one.
+pool, the seed, and the source of the rule, of samplers and of the simulator. What was simulated by other code is never
+taken for a result of this one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from pathlib import Path
 from akeso.search.recorded import RecordedTrial
 from benchmarks.search.repeats import Repeat, repeat_of
 
-#: Whose source a repeat depends on.
+#: Whose source every repeat depends on.
 JUDGING = (
-    "akeso.diagnosis", "akeso.history", "akeso.search.curves", "akeso.search.forecast", "akeso.search.judge",
-    "akeso.search.kin", "akeso.search.kinship", "akeso.search.measures", "akeso.search.optuna_rules",
-    "akeso.search.profiles", "akeso.search.recorded", "akeso.search.regression", "akeso.search.rules",
-    "akeso.search.simulation", "akeso.search.student", "akeso.search.tally", "akeso.search.traits",
-    "akeso.search.verdict", "benchmarks.search.evaluation", "benchmarks.search.forest",
-    "benchmarks.search.samplers", "benchmarks.search.space",
+    "akeso.diagnosis", "akeso.history", "akeso.search.curves", "akeso.search.measures",
+    "akeso.search.optuna_rules", "akeso.search.recorded", "akeso.search.rules", "akeso.search.simulation",
+    "akeso.search.tally", "akeso.search.traits", "akeso.search.verdict", "benchmarks.search.evaluation",
+    "benchmarks.search.forest", "benchmarks.search.samplers", "benchmarks.search.space",
 )  # fmt: skip
+#: Whose source those of rules that are profiles depend on as well.
+PROFILES = (
+    "akeso.search.forecast", "akeso.search.judge", "akeso.search.kin", "akeso.search.kinship",
+    "akeso.search.profiles", "akeso.search.regression", "akeso.search.student",
+)  # fmt: skip
+_ARE_PROFILES = frozenset({"akeso", "bttackler"})
 
 
 class Kept:
@@ -35,6 +39,7 @@ class Kept:
         self._file = file
         self._known: dict[str, Repeat] = {}
         self._source = _digest(_source(module) for module in JUDGING)
+        self._with_profiles = _digest(_source(module) for module in (*JUDGING, *PROFILES))
         if file.exists():
             text = file.read_text()
             if text and not text.endswith("\n"):  # the last line of one that was killed
@@ -49,8 +54,12 @@ class Kept:
     def naming(self, trials: Iterable[RecordedTrial], *of: object) -> Callable[[str, int], str]:
         """What gives the name of a rule's repeat on these trials, by the source that there is now."""
         told = (f"{t.number} {t.values} {t.seconds} {t.params} {t.losses}".encode() for t in trials)
-        ending = " ".join([*map(str, of), _digest(told), self._source])
-        return lambda rule, seed: f"{rule} {seed} {ending}"
+        trials = " ".join([*map(str, of), _digest(told)])
+
+        def named(rule: str, seed: int) -> str:
+            return f"{rule} {seed} {trials} {self._with_profiles if rule in _ARE_PROFILES else self._source}"
+
+        return named
 
     def get(self, name: str) -> Repeat | None:
         """The repeat of that name, if it was simulated."""

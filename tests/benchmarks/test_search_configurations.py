@@ -127,7 +127,10 @@ def test_a_comparison_goes_on_where_it_was_killed(tmp_path: Path, monkeypatch: p
     assert more[0].repeats[:2] == first[0].repeats
     assert lines(3, ["nan", "akeso"]) == more
     assert simulated == []
-    monkeypatch.setattr(kept, "JUDGING", kept.JUDGING[1:])  # as if the source had changed
+    monkeypatch.setattr(kept, "PROFILES", kept.PROFILES[1:])  # as if the source of profiles had changed
+    assert lines(3, ["nan", "akeso"]) == more
+    assert simulated == ["none", "akeso"] * 3
+    monkeypatch.setattr(kept, "JUDGING", kept.JUDGING[1:])
     assert lines(2, ["nan"]) == first
     assert simulated == ["none", "nan"] * 2
 
@@ -136,7 +139,8 @@ def test_kept_repeats_belong_to_all_source_that_a_simulation_runs() -> None:
     code = (
         "import sys, benchmarks.search.evaluation, benchmarks.search.kept as kept;"
         "from akeso.search import optuna_rules;"
-        "print(*[m for m in sys.modules if m.startswith(('akeso.', 'benchmarks.search.')) and m not in kept.JUDGING])"
+        "known = {*kept.JUDGING, *kept.PROFILES};"
+        "print(*[m for m in sys.modules if m.startswith(('akeso.', 'benchmarks.search.')) and m not in known])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     harmless = {"akeso.errors", "akeso.extras", "akeso.search", "akeso.search._optional"}
