@@ -162,6 +162,12 @@ def test_epochs_that_are_no_count_are_refused_everywhere(epochs: Any) -> None:
             made()
 
 
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "9"])
+def test_planned_steps_that_are_no_count_are_refused(steps: Any) -> None:
+    with pytest.raises(BadInput, match="planned_steps must be a whole number of at least 1, but got"):
+        akeso.search.watch(optuna.create_study().ask(), epochs=3, planned_steps=steps)
+
+
 def test_a_number_beyond_all_floats_is_not_finite() -> None:
     assert as_number(10**400) == math.inf
     assert as_number(-(10**400)) == -math.inf

@@ -211,5 +211,6 @@ def test_a_trial_that_searches_by_itself_hears_nothing_of_the_trials_within() ->
     (trial,) = around.trials
     assert trial.state == TrialState.COMPLETE
     losses = trial.user_attrs[memory.TRIAL]["losses"]
-    assert losses == sorted(losses, reverse=True) and losses[0] < 1.0
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] < 1.0
     assert not TAPS.listening

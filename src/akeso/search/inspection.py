@@ -185,5 +185,7 @@ class Inspection:
 
 def _apart(some: Iterable[Any], others: Iterable[Any]) -> bool:
     """Whether two groups of models have no weight in common."""
-    mine, theirs = ({id(weight) for model in models for weight in model.parameters()} for models in (some, others))
+    mine, theirs = (
+        {id(weight) for model in models for weight in model.parameters()} for models in (some, others)
+    )
     return not mine & theirs

@@ -155,13 +155,13 @@ class Memory:
         self._made: dict[int, tuple[int, list[Judge]]] = {}  # by planned epochs: of how many ended trials
         self._one_at_a_time = threading.Lock()  # the trials of a study may run in threads of one process
 
-    def judges(self, study: Any, epochs: int) -> list[Judge]:
-        """One judge per objective that knows the ended trials of the study."""
+    def judges(self, study: Any, epochs: int, *, watched: bool = True) -> list[Judge]:
+        """One judge per objective that knows the ended trials of the study, which are ``watched`` or not."""
         ended = _ended(study)
         with self._one_at_a_time:
             known, judges = self._made.pop(epochs, (-1, []))
             if len(ended) >= known + max(1, known // 10):
-                _mention_length(study, ended, epochs)
+                _mention_length(study, ended, epochs, watched)
                 known, judges = len(ended), self._judges(study, ended, epochs)
             while len(self._made) >= _LENGTHS:
                 self._made.pop(next(iter(self._made)))
@@ -287,18 +287,28 @@ def mention_again(study: Any, trial: Any) -> None:
     )
 
 
-def _mention_length(study: Any, ended: Sequence[Any], epochs: int) -> None:
+def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool) -> None:
     """Say once per study that all its finished trials report another number of times than planned."""
-    told = [about(trial) for trial in ended]
-    told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
-    reports = {one.get("reports") for one in told}
-    if len(told) < _SEVERAL or len(reports) > 1 or reports == {epochs} or study.study_name in _otherwise:
+    if watched:
+        told = [about(trial) for trial in ended]
+        told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
+        reports = [one.get("reports") for one in told]
+    else:
+        whole = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.intermediate_values]
+        reports = [len(trial.intermediate_values) for trial in whole if "reports" not in about(trial)]
+    if (
+        len(reports) < _SEVERAL
+        or len(set(reports)) > 1
+        or reports[0] == epochs
+        or study.study_name in _otherwise
+    ):
         return
     _otherwise.add(study.study_name)
     _log.warning(
-        "the finished trials of study %r reported %s times each, but their watch was told epochs=%d; curves are "
+        "the finished trials of study %r reported %s times each, but their %s was told epochs=%d; curves are "
         "compared only where epochs is the number of reports of a whole trial",
         study.study_name,
-        *reports,
+        reports[0],
+        "watch" if watched else "DiagnosisPruner",
         epochs,
     )

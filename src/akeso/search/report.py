@@ -12,6 +12,7 @@ from typing import Any
 from akeso.errors import AkesoError, BadInput
 from akeso.search import _optional, memory
 from akeso.search.recorded import load
+from akeso.search.recording import PRUNED
 
 _WANTED = "give the URL of a storage, an SQLite or journal file, or the folder of a recorded study"
 
@@ -111,12 +112,15 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for trial in load(folder).trials:
         first = trial.findings[0] if trial.findings else None
+        state, outcome = ("FAIL", "crashed") if trial.crashed else ("COMPLETE", "recorded")
+        if trial.crashed == PRUNED:
+            state, outcome = "PRUNED", "stopped"
         rows.append(
             {
                 "number": trial.number,
-                "state": "FAIL" if trial.crashed else "COMPLETE",
+                "state": state,
                 "values": [trial.values[-1]] if trial.values else None,
-                "outcome": "crashed" if trial.crashed else "recorded",
+                "outcome": outcome,
                 "problem": first.problem if first else "",
                 "layer": first.layer if first else "",
                 "step": first.step if first else -1,
