@@ -315,9 +315,10 @@ class Health:
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
-        return judges[0].of_findings(
+        verdict = judges[0].of_findings(
             known, costs[0], epoch=len(self._reports) - 1, safe=among_best(judges, costs)
         )
+        return self._counted(verdict)
 
     def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
         if self._reports.finite and len(self._reports.steps) >= self.epochs:
@@ -345,7 +346,16 @@ class Health:
             self._recording.found(diagnosis, self._inspection.steps)
         judges, costs = self._judges or self._alone(), self._reports.finite_costs()
         epoch, safe = len(self._reports), among_best(judges, costs)
-        self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe))
+        verdict = judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe)
+        self._act(self._counted(verdict))
+
+    def _counted(self, verdict: Verdict) -> Verdict:
+        """A verdict on a finding, with its step among all that the trial made: a repaired one is watched anew."""
+        before = self._inspection.before
+        if not verdict or not before:
+            return verdict
+        step = verdict.step + before if verdict.step >= 0 else verdict.step
+        return replace(verdict, step=step, sentence=f"Counted from its repair: {verdict.sentence}")
 
     def _ask_wrapped(self) -> None:
         if self._study is None or self._wrapped is None or len(self._reports.maximize) > 1:

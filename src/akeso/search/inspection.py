@@ -83,7 +83,8 @@ class Inspection:
         self._profile, self._found = profile, found
         self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
-        self._before = 0  # steps that were watched before a fresh start
+        #: Steps that were watched before a fresh start.
+        self.before = 0
         self._begun = 0  # of the present watch: the first step since the last report
         self._settling: Any = None
         self._around: list[Inspection] = []  # those that are open in its thread
@@ -144,7 +145,7 @@ class Inspection:
         """Forgets what was seen so far: after a repair it says nothing about the trial any more."""
         if self._watch is None:
             return
-        self._before, self._begun = self.steps, 0
+        self.before, self._begun = self.steps, 0
         self.close()
         self._run = None
         self.start()
@@ -162,7 +163,7 @@ class Inspection:
     @property
     def steps(self) -> int:
         """Optimizer steps so far; 0 without a probe."""
-        return self._before + (int(self._watch.steps) if self._watch is not None else 0)
+        return self.before + (int(self._watch.steps) if self._watch is not None else 0)
 
     @property
     def overhead(self) -> float:
