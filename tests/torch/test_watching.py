@@ -500,3 +500,17 @@ def test_no_tensor_of_the_script_is_held_into_the_backward_pass(written_out: boo
     with akeso.watch(model, optimizer) as watch:
         assert train() == alone
     assert watch.history.facts["loss"] == ("mse_loss" if written_out else "cross_entropy")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_watched() -> None:
+    model = torch.jit.script(
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().mean().backward()
+            optimizer.step()
+    assert len(watch.history.series("loss").values) == 5

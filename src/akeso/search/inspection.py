@@ -12,9 +12,9 @@ import numpy as np
 
 from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
-from akeso.errors import BadInput, Stop
+from akeso.errors import AkesoError, BadInput, Stop
 from akeso.history import History
-from akeso.search._safely import safely
+from akeso.search._safely import mention, safely
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
 
@@ -113,10 +113,12 @@ class Inspection:
                 **(FRUGALLY if self._profile.detectors == "akeso" else {}),
                 on_finding=self._found,
             )
-        except BaseException:
+        except BaseException as error:
             self.close()
-            raise
-        if self._epochs is not None:
+            if isinstance(error, AkesoError) or not isinstance(error, Exception):
+                raise
+            mention(error)  # its network goes unwatched: curves are judged all the same
+        if self._watch is not None and self._epochs is not None:
             self._watch.history.facts.update({REPORTED: [], PLANNED: self._epochs})
 
     def _pause_outer(self) -> None:
