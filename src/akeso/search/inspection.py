@@ -62,7 +62,11 @@ def optimizers_of(optimizer: Any) -> list[Any]:
                 "the optimizer of a trial is a torch.optim.Optimizer, several of them in a list, or None, but got "
                 f"{type(one).__name__}"
             )
-    return optimizers
+    if not optimizers:
+        return []
+    from akeso.torch.watching import real
+
+    return [real(one) for one in optimizers]
 
 
 class Inspection:

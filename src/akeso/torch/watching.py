@@ -133,6 +133,15 @@ def _listed(kind: Any, given: Any, what: str) -> list[Any]:
     return found
 
 
+def real(optimizer: Any) -> Any:
+    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do: its steps are heard."""
+    if type(optimizer).__module__.startswith("torch."):
+        return optimizer
+    from akeso.replay.state_wrappers import unwrap
+
+    return unwrap(optimizer)
+
+
 def watch(
     model: Models | None = None,
     optimizer: Optimizers | None = None,
@@ -183,7 +192,7 @@ def watch(
 
         model = mirrored(model)
     models = _listed(nn.Module, model, "a torch.nn.Module")
-    optimizers = _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")
+    optimizers = [real(one) for one in _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")]
     if not 0 < budget <= 1:
         raise BadInput(
             f"budget is the share of the training time that watching may take, in (0, 1]; got {budget}"
