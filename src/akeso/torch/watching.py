@@ -134,7 +134,7 @@ def _listed(kind: Any, given: Any, what: str) -> list[Any]:
 
 
 def real(optimizer: Any) -> Any:
-    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do: its steps are heard."""
+    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do."""
     if type(optimizer).__module__.startswith("torch."):
         return optimizer
     from akeso.replay.state_wrappers import unwrap
