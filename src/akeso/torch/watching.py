@@ -134,12 +134,15 @@ def _listed(kind: Any, given: Any, what: str) -> list[Any]:
 
 
 def real(optimizer: Any) -> Any:
-    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do."""
-    if type(optimizer).__module__.startswith("torch."):
-        return optimizer
-    from akeso.replay.state_wrappers import unwrap
-
-    return unwrap(optimizer)
+    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do: that one is heard."""
+    while True:
+        own = getattr(optimizer, "__dict__", {})
+        inner = own.get("optimizer", own.get("_optimizer"))
+        if inner is optimizer or not isinstance(inner, torch.optim.Optimizer):
+            return optimizer
+        if optimizer.param_groups is not inner.param_groups or optimizer.state is not inner.state:
+            return optimizer  # it has a state of its own, and works with that
+        optimizer = inner
 
 
 def watch(
