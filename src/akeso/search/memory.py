@@ -343,7 +343,7 @@ def _mention_opposite(study: Any, ended: Sequence[Any]) -> None:
         return
     _opposite.add(study.study_name)
     _log.warning(
-        "the trials of study %r that report more return less; reports are judged by the direction of the study, so that "
-        "its best trials are given up: report what the objective returns, or the negative of what is reported now",
+        "the trials of study %r that report more return less; reports are judged by the direction of the study, so "
+        "that its best trials are given up: report what the objective returns, or the negative of what is reported now",
         study.study_name,
     )
