@@ -79,6 +79,33 @@ def test_a_repaired_trial_is_not_held_to_what_was_found_before() -> None:
     assert trial.user_attrs["akeso:trial"]["outcome"] == "repaired"
 
 
+def test_what_is_found_after_a_repair_counts_all_steps_of_the_trial() -> None:
+    """The third of three poisoned batches is one more than is repaired."""
+
+    def run(trial: optuna.Trial) -> float:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(256, 8, generator=generator)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        with akeso.search.watch(trial, model, optimizer, epochs=6, on_problem="repair") as health:
+            for epoch in range(6):
+                for at, batch in enumerate(x.split(16)):
+                    optimizer.zero_grad()
+                    poison = torch.inf if epoch % 2 and at == 3 else 1.0
+                    (functional.cross_entropy(model(batch), (batch[:, 0] > 0).long()) * poison).backward()
+                    optimizer.step()
+                health.report(1.0 / (epoch + 1))
+        return float(health.value)
+
+    study = optuna.create_study()
+    study.optimize(run, n_trials=1)
+    (trial,) = study.trials
+    assert trial.state == optuna.trial.TrialState.PRUNED
+    assert trial.user_attrs["akeso:used"]["repaired"] == ["non-finite", "non-finite"]
+    assert trial.user_attrs["akeso:step"] == 5 * 16 + 3
+    assert trial.user_attrs["akeso:sentence"].startswith("Counted from its repair: ")
+
+
 def _poisoned(trial: optuna.Trial, *, given: bool, several: bool) -> float:
     """A training that repair puts right: one batch holds an infinity."""
     generator = torch.Generator().manual_seed(0)

@@ -214,3 +214,41 @@ def test_trials_that_report_otherwise_than_planned_are_mentioned_once(
     assert [
         f"reported 6 times each, but their watch was told epochs={epochs}" in m for m in caplog.messages
     ] == [True] * said
+
+
+@pytest.mark.parametrize(("epochs", "said"), [(3, True), (9, True), (6, False), (None, False)])
+def test_a_pruner_that_was_told_otherwise_than_trials_report_says_so_once(
+    epochs: int | None, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = optuna.create_study(pruner=DiagnosisPruner(epochs=epochs))
+
+    def run(trial: optuna.Trial) -> float:
+        for epoch in range(6):
+            trial.report(1 / (epoch + 1), epoch)
+            trial.should_prune()
+        return 1 / 6
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=7)
+    assert [
+        f"reported 6 times each, but their DiagnosisPruner was told epochs={epochs}" in m
+        for m in caplog.messages
+    ] == [True] * said
+
+
+@pytest.mark.parametrize(("kind", "said"), [("loss", True), ("scaled", False), ("same", False)])
+def test_reports_that_go_the_other_way_than_values_are_mentioned_once(
+    kind: str, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = study(direction="maximize")
+
+    def run(trial: optuna.Trial) -> Any:
+        x = trial.suggest_float("x", 0, 1)
+        with akeso.search.watch(trial, epochs=3) as health:
+            for epoch in range(3):
+                health.report((1 - x if kind == "loss" else x) + 0.1 / (epoch + 1))
+        return {"loss": x, "scaled": 100 * x, "same": health.value}[kind]
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=30)
+    assert ["that report more return less" in message for message in caplog.messages] == [True] * said

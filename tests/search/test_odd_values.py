@@ -19,6 +19,7 @@ from akeso.search.curves import Scale
 from akeso.search.judge import Judge
 from akeso.search.traits import squared_distances
 from akeso.search.values import as_number
+from tests.search.trials import build, train_epoch
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 ENDED = {TrialState.COMPLETE, TrialState.PRUNED}
@@ -160,6 +161,34 @@ def test_epochs_that_are_no_count_are_refused_everywhere(epochs: Any) -> None:
     ):
         with pytest.raises(BadInput, match="epochs must be a whole number of at least 1, but got"):
             made()
+
+
+def test_a_network_that_cannot_be_watched_costs_no_trial(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaks(*given: Any, **options: Any) -> Any:
+        raise AttributeError("a module unlike all others")
+
+    monkeypatch.setattr(akeso, "watch", breaks)
+    made = optuna.create_study()
+
+    def run(trial: optuna.Trial) -> Any:
+        model, optimizer = build(0.1)
+        with akeso.search.watch(trial, model, optimizer, epochs=3) as health:
+            for _ in range(3):
+                health.report(train_epoch(model, optimizer))
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=2)
+    assert [trial.state for trial in made.trials] == [TrialState.COMPLETE] * 2
+    assert ["a module unlike all others" in message for message in caplog.messages] == [True]  # said once
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, "9"])
+def test_planned_steps_that_are_no_count_are_refused(steps: Any) -> None:
+    with pytest.raises(BadInput, match="planned_steps must be a whole number of at least 1, but got"):
+        akeso.search.watch(optuna.create_study().ask(), epochs=3, planned_steps=steps)
 
 
 def test_a_number_beyond_all_floats_is_not_finite() -> None:

@@ -133,6 +133,8 @@ def test_wrong_values_and_foreign_folders_are_clear_errors(tmp_path: Path) -> No
             load(tmp_path)
         with pytest.raises(BadInput, match=r"study\.json does not describe a recorded study"):
             record(new_study(), watched, tmp_path, epochs=3, trials=1)
+    with pytest.raises(BadInput, match=r"kept in a folder, but '.*study\.json' cannot be one"):
+        record(new_study(), watched, tmp_path / "study.json", epochs=3, trials=1)
 
 
 OBJECTIVES = """
@@ -151,6 +153,13 @@ def watched(trial):
 
 def unwatched(trial):
     return trial.suggest_float("x", 0, 1)
+
+def odd(trial):
+    with akeso.search.watch(trial, epochs=2) as health:
+        if trial.number == 1:
+            import optuna
+            raise optuna.TrialPruned("enough")
+    return 1.0
 """
 
 
@@ -176,6 +185,26 @@ def test_the_command_counts_what_is_new_and_fails_when_nothing_is(tmp_path: Path
     assert done.exit_code != 0
     assert "does not use akeso.search.watch" in str(done.exception)
     assert len(load(folder).trials) == 7
+
+
+def test_the_commands_tell_trials_apart_that_have_no_values(tmp_path: Path) -> None:
+    script, folder = tmp_path / "mine.py", tmp_path / "recorded"
+    script.write_text(OBJECTIVES)
+
+    def run(*options: str) -> str:
+        return CliRunner().invoke(search, options).output
+
+    done = run(
+        "record", f"{script}:odd", str(folder), "--trials", "3", "--epochs", "2", "--direction", "minimize"
+    )
+    assert "1 of these crashed or were pruned by the objective" in done
+    assert "2 of these reported nothing" in done
+    assert load(folder).name == "recorded"
+    assert "1  stopped        pruned by its objective" in run("report", str(folder))
+    shown = run("simulate", str(folder))
+    assert "best value: none, for no trial came to a finite one" in shown
+    assert "nan" not in shown
+    assert "-0.0" not in shown
 
 
 def test_an_objective_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

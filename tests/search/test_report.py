@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from akeso.errors import BadInput
 from akeso.search.cli import search
 from akeso.search.recorded import RecordedTrial, StudyRecorder
-from akeso.search.report import as_json, of_storage
+from akeso.search.report import as_json, of_storage, of_study, shown_report
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -91,3 +91,21 @@ def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:
     optuna.create_study(storage=storage).optimize(lambda trial: math.inf, n_trials=1)
     rows = strict(CliRunner().invoke(search, ["report", storage, "--json"]).output)
     assert rows[0]["values"] == [None]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_of_a_study_in_shadow_it_is_said_how_many_stops_would_have_been_wrong(sign: float) -> None:
+    """Costs 0 to 7: the best quarter are 0 and 1. The trials 1, 5 and 6 would have been stopped, 2 ended early."""
+    study = optuna.create_study(direction="minimize" if sign > 0 else "maximize")
+    for number in range(8):
+        action = {1: "stop", 5: "stop", 6: "stop", 2: "finish"}.get(number)
+        would = {"akeso:would_have": {"action": action, "sentence": "Hopeless."}} if action else {}
+        study.add_trial(optuna.trial.create_trial(value=sign * number, user_attrs=would))
+    for _ in range(4):
+        study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
+    rows = of_study(study)
+    assert [row["number"] for row in rows if row["best_quarter"]] == [0, 1]
+    assert "in shadow: 3 would have been stopped, 1 of these ended in the best quarter" in shown_report(rows)
+    several = optuna.create_study(directions=["minimize", "maximize"])
+    several.add_trial(optuna.trial.create_trial(values=[1.0, 2.0]))
+    assert not of_study(several)[0]["best_quarter"]

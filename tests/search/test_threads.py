@@ -18,7 +18,7 @@ import akeso
 from akeso.search import DiagnosisPruner, memory
 from akeso.search.profiles import AKESO
 from akeso.torch.taps import TAPS
-from tests.search.trials import build, data
+from tests.search.trials import build, data, train_epoch
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -175,3 +175,42 @@ def test_an_objective_may_train_in_a_thread_of_its_own() -> None:
 
     made.optimize(run, n_trials=1)
     assert made.trials[0].user_attrs["akeso:problem"] == "non-finite"
+
+
+def test_a_trial_that_searches_by_itself_hears_nothing_of_the_trials_within() -> None:
+    def inner(trial: optuna.Trial) -> float:
+        model, optimizer = build((0.1, 1e5)[trial.number % 2])
+        with akeso.search.watch(trial, model, optimizer, epochs=2) as health:
+            deepest = study()
+            deepest.optimize(innermost, n_trials=1)
+            for _ in range(2):
+                health.report(train_epoch(model, optimizer))
+        return float(health.value)
+
+    def innermost(trial: optuna.Trial) -> float:
+        model, optimizer = build(1e5)
+        with akeso.search.watch(trial, epochs=1) as health:
+            train_epoch(model, optimizer)
+            health.report(1.0)
+        return float(health.value)
+
+    def outer(trial: optuna.Trial) -> float:
+        model, optimizer = build(0.1)
+        with akeso.search.watch(trial, model, optimizer, epochs=3) as health:
+            for _ in range(3):
+                within = study()
+                within.optimize(inner, n_trials=2)
+                states.append([one.state for one in within.trials])
+                health.report(train_epoch(model, optimizer))
+        return float(health.value)
+
+    states: list[list[TrialState]] = []
+    around = study()
+    around.optimize(outer, n_trials=1)
+    assert states == [[TrialState.COMPLETE, TrialState.PRUNED]] * 3
+    (trial,) = around.trials
+    assert trial.state == TrialState.COMPLETE
+    losses = trial.user_attrs[memory.TRIAL]["losses"]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] < 1.0
+    assert not TAPS.listening

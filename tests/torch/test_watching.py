@@ -500,3 +500,39 @@ def test_no_tensor_of_the_script_is_held_into_the_backward_pass(written_out: boo
     with akeso.watch(model, optimizer) as watch:
         assert train() == alone
     assert watch.history.facts["loss"] == ("mse_loss" if written_out else "cross_entropy")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_watched() -> None:
+    model = torch.jit.script(
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().mean().backward()
+            optimizer.step()
+    assert len(watch.history.series("loss").values) == 5
+
+
+def _accelerated(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+    accelerate = pytest.importorskip("accelerate")
+    return accelerate.Accelerator(cpu=True).prepare(model, optimizer)
+
+
+def _fabricated(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+    fabric = pytest.importorskip("lightning.fabric")
+    return fabric.Fabric(accelerator="cpu", devices=1).setup(model, optimizer)
+
+
+@pytest.mark.parametrize("wrap", [_accelerated, _fabricated])
+def test_an_optimizer_that_only_hands_on_to_another_is_heard(wrap: Any) -> None:
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.ones(3, 4)).square().mean().backward()
+            optimizer.step()
+    assert (watch.steps, len(watch.history.series("loss").values)) == (5, 5)

@@ -17,12 +17,18 @@ def safely(judged: Callable[[], T], otherwise: T) -> T:
     try:
         return judged()
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        if what not in _said:
-            _said.add(what)
-            _log.warning(
-                "akeso could not judge a trial for an error of its own and lets it go on (%s); please report it",
-                what,
-                exc_info=True,
-            )
+        mention(error)
         return otherwise
+
+
+def mention(error: Exception) -> None:
+    """Say once what went wrong; called where it is caught."""
+    what = f"{type(error).__name__}: {error}"
+    if what in _said:
+        return
+    _said.add(what)
+    _log.warning(
+        "akeso could not judge a trial for an error of its own and lets it go on (%s); please report it",
+        what,
+        exc_info=True,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -57,14 +58,25 @@ def record(
 
     optuna = _optional.optuna("akeso search record")
     chosen = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}[sampler](seed=seed)
-    study = optuna.create_study(direction=direction, sampler=chosen, pruner=optuna.pruners.NopPruner())
+    study = optuna.create_study(
+        study_name=folder.resolve().name or None,
+        direction=direction,
+        sampler=chosen,
+        pruner=optuna.pruners.NopPruner(),
+    )
     record_study(study, _function(objective), folder, epochs=epochs, trials=trials, value_of=value)
     numbers = {t.user_attrs[RECORDED] for t in study.trials if RECORDED in t.user_attrs}
     held = load(folder).trials
+    now = [trial for trial in held if trial.number in numbers]
     lines = [f"{len(held)} trials recorded in {folder}, {len(numbers)} of them now"]
-    crashed = sum(bool(t.crashed) for t in held if t.number in numbers)
-    if crashed:
-        lines.append(f"{crashed} of these crashed; akeso search report {folder} says why")
+    broken = sum(bool(trial.crashed) for trial in now)
+    if broken:
+        lines.append(
+            f"{broken} of these crashed or were pruned by the objective; akeso search report {folder} says why"
+        )
+    silent = sum(not trial.values and not trial.crashed for trial in now)
+    if silent:
+        lines.append(f"{silent} of these reported nothing; call health.report after each epoch")
     if len(numbers) < trials:
         lines.append(
             f"{trials - len(numbers)} of {trials} trials ended before akeso.search.watch: not recorded"
@@ -160,16 +172,24 @@ def shown(study: RecordedStudy, rule: str, result: Tally, seconds: float) -> str
     ]
     lines += [
         f"{row.indicator:24} {row.action:7} {row.trials:6d} {row.epochs:8.1f} {row.wrongly:7d} "
-        f"{row.seconds_saved:8.1f} s"
+        f"{max(row.seconds_saved, 0.0):8.1f} s"
         for row in result.rows
     ]
     lines += [
         f"{'trained to the end':24} {'':7} {result.whole:6d}",
         f"time: {result.share_of_time:.1%} of training everything to its end ({seconds:.1f} s by the clock)",
         f"wrongly ended: {result.wrongly} of {result.trials} would have ended in the best quarter",
-        f"best value: {result.best:.6g}; without stopping {result.best_without:.6g}; lost {result.best_lost:.3g}",
+        _best(result),
     ]
     return "\n".join(lines)
+
+
+def _best(result: Tally) -> str:
+    if not math.isfinite(result.best_without):
+        return "best value: none, for no trial came to a finite one"
+    if not math.isfinite(result.best):
+        return f"best value: none was left; without stopping {result.best_without:.6g}"
+    return f"best value: {result.best:.6g}; without stopping {result.best_without:.6g}; lost {result.best_lost:.3g}"
 
 
 @search.command()

@@ -20,7 +20,7 @@ from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
 from akeso.search.multi import among_best, judge_many
 from akeso.search.profiles import SearchProfile, search_profile
-from akeso.search.recording import TrialRecording
+from akeso.search.recording import PRUNED, TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.reports import Reports
 from akeso.search.traits import NOTHING, Traits
@@ -98,11 +98,10 @@ class Health:
         self._wrapped = ours.wrapped if ours is not None else memory.chosen_pruner(pruner)
         self.mode: str = on_problem or (ours.on_problem if ours is not None else "stop")
         self._value_of: ValueOf = value or (ours.value_of if ours is not None else "last")
-        if self.mode not in _MODES or self._value_of not in ("last", "best"):
-            raise BadInput(
-                f"on_problem is one of {', '.join(_MODES)} and value 'last' or 'best', "
-                f"but {on_problem=} and {value=}"
-            )
+        if self.mode not in _MODES:
+            raise BadInput(f"on_problem is one of {', '.join(_MODES)}, but {on_problem=}")
+        if self._value_of not in ("last", "best"):
+            raise BadInput(f"value is 'last' or 'best', but {value=}")
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
         maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
@@ -126,7 +125,7 @@ class Health:
             self.profile,
             self._found,
             run=self._run_folder(),
-            planned_steps=planned_steps,
+            planned_steps=as_count(planned_steps, "planned_steps") if planned_steps is not None else None,
             epochs=self.epochs,
         )
 
@@ -226,7 +225,7 @@ class Health:
         if self._repair is not None and self._repair.done:
             self._trial.set_user_attr(memory.USED, self._repair.used)
         if self._recording is not None:
-            why = "pruned by its objective" if stopped is not None else crashed
+            why = PRUNED if stopped is not None else crashed
             self._recording.finish(why, overhead, history)
 
     # ---- reports -----------------------------------------------------------------------------------------
@@ -316,9 +315,10 @@ class Health:
         known = tuple(self._known)
         if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
             known = self._inspection.diagnoses
-        return judges[0].of_findings(
+        verdict = judges[0].of_findings(
             known, costs[0], epoch=len(self._reports) - 1, safe=among_best(judges, costs)
         )
+        return self._counted(verdict)
 
     def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
         if self._reports.finite and len(self._reports.steps) >= self.epochs:
@@ -346,7 +346,16 @@ class Health:
             self._recording.found(diagnosis, self._inspection.steps)
         judges, costs = self._judges or self._alone(), self._reports.finite_costs()
         epoch, safe = len(self._reports), among_best(judges, costs)
-        self._act(judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe))
+        verdict = judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe)
+        self._act(self._counted(verdict))
+
+    def _counted(self, verdict: Verdict) -> Verdict:
+        """A verdict on a finding, with its step among all that the trial made: a repaired one is watched anew."""
+        before = self._inspection.before
+        if not verdict or not before:
+            return verdict
+        step = verdict.step + before if verdict.step >= 0 else verdict.step
+        return replace(verdict, step=step, sentence=f"Counted from its repair: {verdict.sentence}")
 
     def _ask_wrapped(self) -> None:
         if self._study is None or self._wrapped is None or len(self._reports.maximize) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,14 +12,16 @@ import numpy as np
 
 from akeso.detectors.epochs import PLANNED, REPORTED
 from akeso.diagnosis import Diagnosis
-from akeso.errors import BadInput, Stop
+from akeso.errors import AkesoError, BadInput, Stop
 from akeso.history import History
-from akeso.search._safely import safely
+from akeso.search._safely import mention, safely
 from akeso.search.profiles import SearchProfile
 from akeso.search.verdict import Verdict
 
 #: How the trials of a search are watched: there are many short ones, and their curves are judged as well.
 FRUGALLY: Final[Mapping[str, Any]] = {"frugal": True, "budget": 0.005}
+#: Has ``open`` in threads in which trials are watched: their inspections, that of the innermost trial last.
+_HERE = threading.local()
 
 
 class Ending(Stop):
@@ -59,7 +62,11 @@ def optimizers_of(optimizer: Any) -> list[Any]:
                 "the optimizer of a trial is a torch.optim.Optimizer, several of them in a list, or None, but got "
                 f"{type(one).__name__}"
             )
-    return optimizers
+    if not optimizers:
+        return []
+    from akeso.torch.watching import real
+
+    return [real(one) for one in optimizers]
 
 
 class Inspection:
@@ -80,32 +87,53 @@ class Inspection:
         self._profile, self._found = profile, found
         self._run, self._planned, self._epochs = run, planned_steps, epochs
         self._watch: Any = None
-        self._before = 0  # steps that were watched before a fresh start
+        #: Steps that were watched before a fresh start.
+        self.before = 0
         self._begun = 0  # of the present watch: the first step since the last report
         self._settling: Any = None
+        self._around: list[Inspection] = []  # those that are open in its thread
+        self._paused: list[Inspection] = []  # those of them that hear nothing before this one has closed
+        self._deaf = False
         #: Whether the last report was of a model whose running statistics had not left their start.
         self.unsettled = False
 
     def start(self) -> None:
         """Puts the probe in; without a model there is nothing to probe, and only curves are judged."""
+        self._pause_outer()
         if not self.models:
             return
         import akeso
         from akeso.torch.settling import Settling
 
-        self._settling = Settling(model for model in self.models if hasattr(model, "modules"))
-        self._watch = akeso.watch(
-            self.models,
-            self._optimizers or None,
-            run=self._run,
-            profile=self._profile.detectors,
-            planned_steps=self._planned,
-            statistics=self._profile.detectors == "bttackler",
-            **(FRUGALLY if self._profile.detectors == "akeso" else {}),
-            on_finding=self._found,
-        )
-        if self._epochs is not None:
+        try:
+            self._settling = Settling(model for model in self.models if hasattr(model, "modules"))
+            self._watch = akeso.watch(
+                self.models,
+                self._optimizers or None,
+                run=self._run,
+                profile=self._profile.detectors,
+                planned_steps=self._planned,
+                statistics=self._profile.detectors == "bttackler",
+                **(FRUGALLY if self._profile.detectors == "akeso" else {}),
+                on_finding=self._found,
+            )
+        except BaseException as error:
+            self.close()
+            if isinstance(error, AkesoError) or not isinstance(error, Exception):
+                raise
+            mention(error)  # its network goes unwatched: curves are judged all the same
+        if self._watch is not None and self._epochs is not None:
             self._watch.history.facts.update({REPORTED: [], PLANNED: self._epochs})
+
+    def _pause_outer(self) -> None:
+        """A trial may search by itself: what the trials of that search train is none of its training."""
+        self._around = _HERE.__dict__.setdefault("open", [])
+        for outer in self._around:
+            if outer._watch is not None and not outer._deaf and _apart(outer.models, self.models):
+                outer._watch.pause()
+                outer._deaf = True
+                self._paused.append(outer)
+        self._around.append(self)
 
     def epoch_ended(self) -> float:
         """The trial reported: the step that comes next is the first of an epoch. Returns its mean training loss."""
@@ -123,7 +151,7 @@ class Inspection:
         """Forgets what was seen so far: after a repair it says nothing about the trial any more."""
         if self._watch is None:
             return
-        self._before, self._begun = self.steps, 0
+        self.before, self._begun = self.steps, 0
         self.close()
         self._run = None
         self.start()
@@ -141,7 +169,7 @@ class Inspection:
     @property
     def steps(self) -> int:
         """Optimizer steps so far; 0 without a probe."""
-        return self._before + (int(self._watch.steps) if self._watch is not None else 0)
+        return self.before + (int(self._watch.steps) if self._watch is not None else 0)
 
     @property
     def overhead(self) -> float:
@@ -153,3 +181,18 @@ class Inspection:
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
+        if self in self._around:
+            self._around.remove(self)
+        paused, self._paused = self._paused, []
+        for outer in paused:
+            outer._deaf = False
+            if outer._watch is not None:
+                outer._watch.resume()
+
+
+def _apart(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether two groups of models have no weight in common."""
+    mine, theirs = (
+        {id(weight) for model in models for weight in model.parameters()} for models in (some, others)
+    )
+    return not mine & theirs

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from akeso.search.curves import Curve, Knowledge, ValueOf, running_costs
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile
@@ -45,6 +47,10 @@ _changes: set[tuple[str, str, str]] = set()
 _otherwise: set[str] = set()
 #: So many trials of one length are no chance.
 _SEVERAL = 4
+#: Studies of which it was said that their trials return the opposite of what they report.
+_opposite: set[str] = set()
+#: So many trials in an order are no chance, or nearly so: so much less of the pairs are in that order than are not.
+_ENOUGH, _REVERSED = 6, -0.7
 #: By study, as long as somebody holds it: one pruner may serve several, and a study may have none of ours.
 _memories: WeakKeyDictionary[Any, dict[tuple[str, str], Memory]] = WeakKeyDictionary()
 _log = logging.getLogger("akeso.search")
@@ -155,13 +161,14 @@ class Memory:
         self._made: dict[int, tuple[int, list[Judge]]] = {}  # by planned epochs: of how many ended trials
         self._one_at_a_time = threading.Lock()  # the trials of a study may run in threads of one process
 
-    def judges(self, study: Any, epochs: int) -> list[Judge]:
-        """One judge per objective that knows the ended trials of the study."""
+    def judges(self, study: Any, epochs: int, *, watched: bool = True) -> list[Judge]:
+        """One judge per objective that knows the ended trials of the study, which are ``watched`` or not."""
         ended = _ended(study)
         with self._one_at_a_time:
             known, judges = self._made.pop(epochs, (-1, []))
             if len(ended) >= known + max(1, known // 10):
-                _mention_length(study, ended, epochs)
+                _mention_length(study, ended, epochs, watched)
+                _mention_opposite(study, ended)
                 known, judges = len(ended), self._judges(study, ended, epochs)
             while len(self._made) >= _LENGTHS:
                 self._made.pop(next(iter(self._made)))
@@ -287,18 +294,56 @@ def mention_again(study: Any, trial: Any) -> None:
     )
 
 
-def _mention_length(study: Any, ended: Sequence[Any], epochs: int) -> None:
+def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool) -> None:
     """Say once per study that all its finished trials report another number of times than planned."""
-    told = [about(trial) for trial in ended]
-    told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
-    reports = {one.get("reports") for one in told}
-    if len(told) < _SEVERAL or len(reports) > 1 or reports == {epochs} or study.study_name in _otherwise:
+    if watched:
+        told = [about(trial) for trial in ended]
+        told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
+        reports = [one.get("reports") for one in told]
+    else:
+        whole = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.intermediate_values]
+        reports = [len(trial.intermediate_values) for trial in whole if "reports" not in about(trial)]
+    if (
+        len(reports) < _SEVERAL
+        or len(set(reports)) > 1
+        or reports[0] == epochs
+        or study.study_name in _otherwise
+    ):
         return
     _otherwise.add(study.study_name)
     _log.warning(
-        "the finished trials of study %r reported %s times each, but their watch was told epochs=%d; curves are "
+        "the finished trials of study %r reported %s times each, but their %s was told epochs=%d; curves are "
         "compared only where epochs is the number of reports of a whole trial",
         study.study_name,
-        *reports,
+        reports[0],
+        "watch" if watched else "DiagnosisPruner",
         epochs,
+    )
+
+
+def _mention_opposite(study: Any, ended: Sequence[Any]) -> None:
+    """Say once per study that its trials report what goes the other way than what they return: losses, not accuracies.
+
+    A report is judged by the direction of the study, by Optuna's pruners too. Then the best are given up.
+    """
+    if study.study_name in _opposite or len(study.directions) > 1:
+        return
+    known = []
+    for trial in ended:
+        reports = [value for _, value in sorted(trial.intermediate_values.items())]
+        if trial.state.name == "COMPLETE" and reports and trial.value not in reports:
+            known.append((reports[-1], trial.value))
+    if len(known) < _ENOUGH:
+        return
+    last, ends = np.array(known, np.float64).T
+    with np.errstate(invalid="ignore"):  # between infinities
+        agree = np.sign(last[:, None] - last) * np.sign(ends[:, None] - ends)
+    pairs = len(known) * (len(known) - 1)
+    if not np.nansum(agree) <= _REVERSED * pairs:
+        return
+    _opposite.add(study.study_name)
+    _log.warning(
+        "the trials of study %r that report more return less; reports are judged by the direction of the study, so "
+        "that its best trials are given up: report what the objective returns, or the negative of what is reported now",
+        study.study_name,
     )

@@ -91,7 +91,7 @@ class DiagnosisPruner(BasePruner):
         values = [value for _, value in sorted(trial.intermediate_values.items())]
         epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
         maximize = memory.is_maximize(study)[0]
-        judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs)[0]
+        judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs, watched=False)[0]
         if self.on_problem != "shadow" and judge.knowledge.given_up:
             inform(study)  # also of those that another worker stopped
         if judge.guarding and self.on_problem != "shadow" and not memory.about(trial):

@@ -20,6 +20,8 @@ from akeso.search.traits import Traits
 
 #: In the attributes of a trial: the number under which it was recorded.
 RECORDED = "akeso:recorded"
+#: What a recorded trial says that was ended by its own objective.
+PRUNED = "pruned by its objective"
 #: The studies that this process records.
 _recorders: WeakKeyDictionary[Any, StudyRecorder] = WeakKeyDictionary()
 
@@ -131,15 +133,21 @@ def record(
         raise BadInput(f"value_of is 'last' or 'best', but {value_of=}")
     target = Path(folder).resolve()
     attempt = _Attempt(objective)
+    try:
+        recorder = StudyRecorder(
+            target,
+            name=study.study_name,
+            maximize=memory.is_maximize(study)[0],
+            epochs=epochs,
+            value_of=value_of,
+        )
+    except OSError as error:
+        raise BadInput(
+            f"a recorded study is kept in a folder, but {str(folder)!r} cannot be one: {error}"
+        ) from error
     # Known to this process alone: were it written to the study, others would record what they optimise meanwhile, and
     # whoever goes on with it after this one was killed.
-    _recorders[study] = StudyRecorder(
-        target,
-        name=study.study_name,
-        maximize=memory.is_maximize(study)[0],
-        epochs=epochs,
-        value_of=value_of,
-    )
+    _recorders[study] = recorder
     try:
         study.optimize(attempt, n_trials=trials, catch=(Exception,), callbacks=[attempt.ended])
     finally:

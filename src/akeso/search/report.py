@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from akeso.errors import AkesoError, BadInput
 from akeso.search import _optional, memory
 from akeso.search.recorded import load
+from akeso.search.recording import PRUNED
+from akeso.search.tally import goal_among
 
 _WANTED = "give the URL of a storage, an SQLite or journal file, or the folder of a recorded study"
 
@@ -19,7 +21,9 @@ _WANTED = "give the URL of a storage, an SQLite or journal file, or the folder o
 def of_study(study: Any) -> list[dict[str, Any]]:
     """One row per trial of an Optuna study."""
     rows = []
-    for trial in study.get_trials(deepcopy=False):
+    trials = study.get_trials(deepcopy=False)
+    best = _best_quarter(study, trials)
+    for trial in trials:
         attributes = trial.user_attrs
         about = memory.about(trial)
         would = attributes.get(memory.SHADOW)
@@ -35,12 +39,25 @@ def of_study(study: Any) -> list[dict[str, Any]]:
                 "step": attributes.get("akeso:step", -1),
                 "sentence": sentence,
                 "would_have": would.get("sentence", "") if isinstance(would, Mapping) else "",
+                "would_do": would.get("action", "") if isinstance(would, Mapping) else "",
+                "best_quarter": trial.number in best,
                 "used": attributes.get(memory.USED),
                 "profile": about.get("profile", ""),
                 "overhead": about.get("overhead"),
             }
         )
     return rows
+
+
+def _best_quarter(study: Any, trials: Sequence[Any]) -> set[int]:
+    """The numbers of the trials that ended in the best quarter; none where there are several objectives."""
+    if len(study.directions) > 1:
+        return set()
+    maximize = memory.is_maximize(study)[0]
+    ended = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    ends = {trial.number: trial.value if trial.state.name == "COMPLETE" else math.nan for trial in ended}
+    goal = goal_among(list(ends.values()), maximize=maximize)
+    return {number for number, end in ends.items() if (end >= goal if maximize else end <= goal)}
 
 
 def _ended(state: str, attributes: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, str]:
@@ -111,17 +128,22 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for trial in load(folder).trials:
         first = trial.findings[0] if trial.findings else None
+        state, outcome = ("FAIL", "crashed") if trial.crashed else ("COMPLETE", "recorded")
+        if trial.crashed == PRUNED:
+            state, outcome = "PRUNED", "stopped"
         rows.append(
             {
                 "number": trial.number,
-                "state": "FAIL" if trial.crashed else "COMPLETE",
+                "state": state,
                 "values": [trial.values[-1]] if trial.values else None,
-                "outcome": "crashed" if trial.crashed else "recorded",
+                "outcome": outcome,
                 "problem": first.problem if first else "",
                 "layer": first.layer if first else "",
                 "step": first.step if first else -1,
                 "sentence": trial.crashed or (first.sentence if first else ""),
                 "would_have": "",
+                "would_do": "",
+                "best_quarter": False,
                 "used": None,
                 "profile": first.profile if first else "",
                 "overhead": trial.overhead,
@@ -149,6 +171,12 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
         return "The study has no trials yet."
     totals = Counter(row["outcome"] for row in rows)
     lines = [f"{len(rows)} trials: " + ", ".join(f"{count} {name}" for name, count in totals.most_common())]
+    would = [row for row in rows if row["would_do"] == "stop"]
+    if would:
+        wrongly = sum(row["best_quarter"] for row in would)
+        lines.append(
+            f"in shadow: {len(would)} would have been stopped, {wrongly} of these ended in the best quarter"
+        )
     for row in rows:
         where = f" in {row['layer']}" if row["layer"] else ""
         when = f" at step {row['step']}" if isinstance(row["step"], int) and row["step"] >= 0 else ""

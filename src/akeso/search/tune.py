@@ -21,7 +21,7 @@ from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.results import WORST, maximizes, metric_at, with_metric
-from akeso.search.values import as_number
+from akeso.search.values import as_count, as_number
 from akeso.search.verdict import Verdict
 
 
@@ -112,8 +112,9 @@ class RayHealth:
         self._last: dict[str, Any] = {}
         self._ending: Verdict | None = None
         self._entered = False
+        steps = as_count(planned, "planned_steps") if planned is not None else None
         self._inspection = Inspection(
-            models_of(model), optimizers_of(optimizer), profile, self._found, planned_steps=planned
+            models_of(model), optimizers_of(optimizer), profile, self._found, planned_steps=steps
         )
 
     def __enter__(self) -> RayHealth:

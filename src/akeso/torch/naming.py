@@ -30,7 +30,7 @@ def unwrap(module: nn.Module) -> nn.Module:
     while True:
         if isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
             module = module.module
-        elif isinstance(module._modules.get("_orig_mod"), nn.Module):
+        elif "_orig_mod" in module._modules and module._modules["_orig_mod"] is not None:
             module = module._orig_mod  # type: ignore[assignment]
         else:
             return module

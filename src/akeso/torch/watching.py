@@ -133,6 +133,18 @@ def _listed(kind: Any, given: Any, what: str) -> list[Any]:
     return found
 
 
+def real(optimizer: Any) -> Any:
+    """The optimizer inside of wrappers that only hand on to it, as Accelerate's and Fabric's do: that one is heard."""
+    while True:
+        own = getattr(optimizer, "__dict__", {})
+        inner = own.get("optimizer", own.get("_optimizer"))
+        if inner is optimizer or not isinstance(inner, torch.optim.Optimizer):
+            return optimizer
+        if optimizer.param_groups is not inner.param_groups or optimizer.state is not inner.state:
+            return optimizer  # it has a state of its own, and works with that
+        optimizer = inner
+
+
 def watch(
     model: Models | None = None,
     optimizer: Optimizers | None = None,
@@ -183,7 +195,7 @@ def watch(
 
         model = mirrored(model)
     models = _listed(nn.Module, model, "a torch.nn.Module")
-    optimizers = _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")
+    optimizers = [real(one) for one in _listed(torch.optim.Optimizer, optimizer, "a torch.optim.Optimizer")]
     if not 0 < budget <= 1:
         raise BadInput(
             f"budget is the share of the training time that watching may take, in (0, 1]; got {budget}"
