@@ -70,7 +70,7 @@ def test_a_trial_at_chance_is_given_up_once_the_study_knows_better() -> None:
     assert epochs
     verdict = judge.of_curve(curve[: epochs[0]])
     assert verdict.indicator == "forecast"
-    assert "best quarter" in verdict.sentence
+    assert f"its best quarter (from {verdict.evidence['goal']:.4g} on)" in verdict.sentence
     assert verdict.evidence["goal"] > 0.3  # values are shown as the user reports them, not as costs
 
 

@@ -127,10 +127,12 @@ class Judge:
             "least_chance": float(f"{forecast.least:.3g}"),
             "finished_trials": forecast.trials,
         }
+        chance = f"a chance of {outlook.chance:.1%}" if outlook.chance >= 0.0005 else "next to no chance"
+        edge = f"from {shown['goal']:.4g} on" if self.maximize else f"up to {shown['goal']:.4g}"
         text = (
             f"After {epoch + 1} of {self.knowledge.epochs} epochs the trial stands at {shown['value']:.4g}; by the "
-            f"finished trials of this study it is expected to end near {shown['forecast']:.4g}, with a chance of "
-            f"{outlook.chance:.1%} to belong to its best quarter (up to {shown['goal']:.4g})."
+            f"finished trials of this study it is expected to end near {shown['forecast']:.4g}, with {chance} to "
+            f"belong to its best quarter ({edge})."
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
