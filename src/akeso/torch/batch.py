@@ -61,7 +61,7 @@ class BatchReader:
         self.target_kind = ""
         self._loss_name = ""
         self._smoothing = 0.0
-        self._ignored = -1
+        self.ignored = -100  # the target that the loss leaves out
         self._weights: list[float] = []
         self._leaks: list[bool] = []
         self.kind = ("", "")
@@ -194,7 +194,7 @@ class BatchReader:
         self._loss_name = call.name
         self.kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
-        self._ignored = call.ignore_index
+        self.ignored = call.ignore_index
         self._weights = call.class_weight.reshape(-1).tolist() if call.class_weight is not None else []
         for name, value in facts_of(call, given).items():
             known = self._record.history.facts
@@ -312,10 +312,10 @@ class BatchReader:
             if together is not None:
                 out["prediction_top_share"] = together
         counts = plain.get("target_counts")
-        if counts is not None and 0 <= self._ignored < len(counts) and sum(counts):
-            out["target_ignored"] = counts[self._ignored] / sum(counts)
+        if counts is not None and 0 <= self.ignored < len(counts) and sum(counts):
+            out["target_ignored"] = counts[self.ignored] / sum(counts)
             counts = plain["target_counts"] = [
-                0.0 if label == self._ignored else count for label, count in enumerate(counts)
+                0.0 if label == self.ignored else count for label, count in enumerate(counts)
             ]
         if counts is not None and sum(counts):
             share = self._labels.top_share(counts) if sum(counts) < FEW else max(counts) / sum(counts)

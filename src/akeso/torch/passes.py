@@ -37,6 +37,9 @@ from akeso.torch.recurrence import Recurrence
 from akeso.torch.severed import Severed
 from akeso.torch.taps import TAPS, ForwardTap
 
+#: Functions after an answer of an evaluated model in which it shows what becomes of it; a loop over single samples, as
+#: for a confusion matrix that is filled by hand, may go on for long.
+_TELLING = 1000
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
 
@@ -93,6 +96,7 @@ class Passes:
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
         self.function_calls = 0
+        self._since = 0  # functions called since the last answer
         self.seconds = 0.0  # that hooks and the mode have taken
 
     # opening and closing -----------------------------------------------------------------------------
@@ -268,6 +272,7 @@ class Passes:
 
     def _finish(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._read.add(id(module))
+        self._since = 0
         tensor = first_tensor(output)
         if tensor is not None:
             self._outputs.append(_place_of(tensor))
@@ -290,6 +295,10 @@ class Passes:
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function has been called."""
         self.function_calls += 1
+        if not self.reading:
+            self._since += 1
+            if self._since > _TELLING:
+                return
         if self._aside or peek_interpreter_stack() is not None or _has_no_values(result):
             return
         began = perf_counter()
