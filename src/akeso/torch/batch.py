@@ -15,7 +15,7 @@ from akeso.torch.dependence import Dependences
 from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of, unwrap
-from akeso.torch.passes import Passes
+from akeso.torch.passes import Passes, place_of
 from akeso.torch.record import Record
 from akeso.torch.task import (
     FEW,
@@ -149,6 +149,9 @@ class BatchReader:
 
     def _misfits(self, calls: Sequence[LossCall]) -> None:
         """What can be told of each of several losses from its values alone, whatever the others are."""
+        said = {place_of(call.prediction) for call in calls} - {0}
+        if any(place_of(call.target) in said for call in calls):
+            self._record.fact("terms_between_parts", True)
         for call in calls:
             if not call.prediction.numel() or not call.target.numel():
                 continue

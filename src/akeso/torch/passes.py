@@ -266,7 +266,7 @@ class Passes:
         if given is None or given.requires_grad or not isinstance(module, _WEIGHING):
             return
         whole = self.model_input
-        if whole is not None and _place_of(given) == _place_of(whole) and given.numel() == whole.numel():
+        if whole is not None and place_of(given) == place_of(whole) and given.numel() == whole.numel():
             return
         self._sites.fed(name, given)
 
@@ -275,7 +275,7 @@ class Passes:
         self._since = 0
         tensor = first_tensor(output)
         if tensor is not None:
-            self._outputs.append(_place_of(tensor))
+            self._outputs.append(place_of(tensor))
             self._push()
             if self.reading:
                 self.own_loss.gave(output)
@@ -354,7 +354,7 @@ class Passes:
     def _direction(self, given: list[torch.Tensor]) -> None:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
         data = [one for one in given if not one.requires_grad]
-        said = len(given) == 2 and all(_place_of(one) in self._outputs for one in data)
+        said = len(given) == 2 and all(place_of(one) in self._outputs for one in data)
         if said and given[0].dim() == 2 and given[0].shape == given[1].shape:
             self.views = (given[0].detach(), given[1].detach())
         if len(given) == 2 and len(data) == 1:
@@ -413,7 +413,7 @@ def _has_no_values(result: Any) -> bool:
     return isinstance(result, torch.Tensor) and result.is_meta
 
 
-def _place_of(tensor: torch.Tensor) -> int:
+def place_of(tensor: torch.Tensor) -> int:
     """Where the values of a tensor lie; 0 for those that have no place, as sparse ones and what ``vmap`` hands out."""
     try:
         return tensor.data_ptr()
