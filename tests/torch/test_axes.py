@@ -51,7 +51,9 @@ class Reads(nn.Module):
         if self.how.endswith("fused"):
             out = F.scaled_dot_product_attention(q, k, v)
         else:
-            scores = q @ k.transpose(-2, -1) / 2.0
+            both = self.how.endswith("all-written")
+            scores = torch.einsum("b h i d, b h j d -> b h i j", q, k) if both else q @ k.transpose(-2, -1)
+            scores = scores / 2.0
             axis = {"samples": 0, "queries": -2}.get(self.how.partition("-")[0], -1)
             weights = self.drop(F.softmax(scores, dim=axis))
             written = self.how.endswith("written")
@@ -77,7 +79,9 @@ def sentences(how: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("how", ["permuted", "states-joined", "right", "right-written", "right-fused"])
+@pytest.mark.parametrize(
+    "how", ["permuted", "states-joined", "right", "right-written", "right-all-written", "right-fused"]
+)
 def test_axes_that_are_moved_properly_are_left_alone(how: str) -> None:
     assert not sentences(how)
 
@@ -93,7 +97,9 @@ def test_last_states_of_both_directions_put_together_across_samples_are_named() 
     assert f"[2, {SAMPLES}, {WIDTH}]" in said
 
 
-@pytest.mark.parametrize("how", ["queries", "queries-written", "samples", "samples-written"])
+@pytest.mark.parametrize(
+    "how", ["queries", "queries-written", "queries-all-written", "samples", "samples-written"]
+)
 def test_a_softmax_over_another_axis_than_an_attention_sums_over_is_named(how: str) -> None:
     (said,) = sentences(how)
     assert f"sum to one over axis {0 if how.startswith('samples') else 2}" in said

@@ -103,3 +103,21 @@ def test_a_value_in_a_large_unit_leaves_no_room_for_the_class_beside_it() -> Non
 def test_losses_that_are_both_learnt_are_left_alone_whatever_their_size() -> None:
     assert not _two_heads(1.0, weight=0.1)
     assert "the cross-entropy" not in str(_two_heads(1e3, weight=1e-6))
+
+
+def test_terms_that_draw_a_code_and_its_book_to_each_other_are_no_measure_of_a_constant_prediction() -> None:
+    torch.manual_seed(0)
+    inner, outer, book = nn.Linear(8, 4), nn.Linear(4, 8), nn.Embedding(16, 4)
+    model = nn.ModuleList([inner, outer, book])
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(20):
+            x = torch.randn(64, 8)
+            code = inner(x)
+            nearest = book(torch.cdist(code, book.weight).argmin(1))
+            drawn = F.mse_loss(nearest, code.detach()) + 0.25 * F.mse_loss(code, nearest.detach())
+            optimizer.zero_grad()
+            (drawn + F.mse_loss(outer(code + (nearest - code).detach()), x)).backward()
+            optimizer.step()
+    assert "draws parts of the model to each other" in str(watch.examination.not_checked)
+    assert standing(watch.history).adversarial

@@ -28,7 +28,7 @@ HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN,
 #: Nodes that may lie between the product of queries and keys and the softmax over it: scaling, masks, forms.
 _BETWEEN: Final = frozenset(
     {"Mul", "Div", "Add", "Sub", "MaskedFill", "Where", "View", "UnsafeView", "ReshapeAlias", "Expand", "Clone",
-     "ToCopy", "Unsqueeze", "Squeeze"}
+     "ToCopy", "Unsqueeze", "Squeeze", "Permute"}
 )  # fmt: skip
 #: Nodes that are such a product.
 _SCORES: Final = frozenset({"Bmm", "Baddbmm"})
@@ -73,7 +73,9 @@ class Axes:
         self._weights: dict[int, _Weights] = {}
         # What was divided into heads by a view that leaves them behind the moments, as if they came first.
         self._heads: dict[int, _Shaped] = {}
-        self._grouped: dict[int, _Shaped] = {}  # what has the same lengths in another order, perhaps by accident
+        self._grouped: dict[
+            int, _Shaped
+        ] = {}  # what has the same lengths in another order, perhaps by accident
         self._last_states: list[
             tuple[int, tuple[int, ...]]
         ] = []  # of recurrent layers: where they lie, their shape

@@ -27,6 +27,7 @@ from akeso.torch.losses import (
     broadcast_of,
     pair_given,
     recognise,
+    spread_inside,
     target_first,
 )
 from akeso.torch.mode import Caller, Mode
@@ -40,6 +41,10 @@ from akeso.torch.taps import TAPS, ForwardTap
 #: Functions after an answer of an evaluated model in which it shows what becomes of it; a loop over single samples, as
 #: for a confusion matrix that is filled by hand, may go on for long.
 _TELLING = 1000
+#: Losses of answers whose dependence on single tokens is asked for.
+_ANSWERED = frozenset(
+    {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
+)
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
 
@@ -379,7 +384,7 @@ class Passes:
         elif name in SIGNS:
             signs = args[SIGNS[name]] if len(args) > SIGNS[name] else kwargs.get("target")
             self.signs = (name, signs.detach()) if isinstance(signs, torch.Tensor) else None
-        elif self.dependence.wanted and self.reading and name in ("cross_entropy", "nll_loss"):
+        elif self.dependence.wanted and self.reading and name in _ANSWERED:
             self.dependence.answered(*pair_given(args, kwargs), int(kwargs.get("ignore_index", -100)))
         turned = target_first(name, args, kwargs)
         if turned:
@@ -392,6 +397,11 @@ class Passes:
             return
         if self.reading and name not in ("cross_entropy", "nll_loss"):
             self._spread(call.prediction, call.target)
+            given = self.model_input
+            samples = len(given) if given is not None and given.dim() else 0
+            if spread_inside(call.prediction, call.target, samples):
+                shape = tuple(call.prediction.shape)
+                self.broadcasts.append((shape, tuple(call.target.shape), shape))
         self.calls.append(call)
 
     def compared(self, call: LossCall | None) -> None:
