@@ -185,8 +185,8 @@ def copied_into(given: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether all that is to be predicted of a sample lies at fixed places among what the model is given of it.
 
     A window that ends too late holds the values that come after it; what is given one moment behind, as to a model that
-    goes on from moment to moment, lacks the last one. Where the target is most of what is given, it is to be said again,
-    and what is given beside it are conditions.
+    goes on from moment to moment, lacks the last one. Where the target is most of what is given, it is to be said
+    again, and what is given beside it are conditions.
     """
     rows = min(len(given), _SAMPLES) if given.dim() and target.dim() else 0
     if (
