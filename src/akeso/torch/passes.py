@@ -89,6 +89,7 @@ class Passes:
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
         self.margin: tuple[float, torch.Tensor] | None = None  # of a loss over triplets, and what it gave
         self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
+        self._compared_inside: tuple[torch.Tensor, torch.Tensor] | None = None  # the same, while a model runs
         self.dependence = Dependence()
         self.axes = Axes()
         self.severed = Severed()
@@ -138,6 +139,7 @@ class Passes:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
         self.aligned = self.recurrence = self.signs = self.margin = self.views = None
+        self._compared_inside = None
         self.own_loss.clear()
         self.dependence.clear()
         self.axes.clear()
@@ -284,6 +286,8 @@ class Passes:
             self._push()
             if self.reading:
                 self.own_loss.gave(output)
+                if tensor.dim() == 0 and self._compared_inside is not None:
+                    self.views = self._compared_inside  # a model that gives its loss and nothing else
             with quiet():
                 self._on_output(module, answer_of(output, tensor), first_tensor(inputs))
                 if not self.reading and not module.training:
@@ -332,6 +336,10 @@ class Passes:
                 if self.reading and known is not None and self._first_time():
                     with quiet():
                         self.axes.called(name, known, args, kwargs, result)
+            elif name == "cosine_similarity" and self.reading and self._stack:
+                given = [one for one in (*args[:2], *kwargs.values()) if isinstance(one, torch.Tensor)]
+                if len(given) == 2 and given[0].dim() == 2 and given[0].shape == given[1].shape:
+                    self._compared_inside = (given[0].detach(), given[1].detach())
             elif self.reading and not self._stack:
                 self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:
