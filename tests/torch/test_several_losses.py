@@ -121,3 +121,28 @@ def test_terms_that_draw_a_code_and_its_book_to_each_other_are_no_measure_of_a_c
             optimizer.step()
     assert "draws parts of the model to each other" in str(watch.examination.not_checked)
     assert standing(watch.history).adversarial
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_a_term_that_is_a_trace_at_first_is_not_what_a_training_is_judged_by(offset: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 6)
+    y = x[:, :4].argmax(1)
+    student = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-2)
+    with akeso.watch(student, optimizer) as watch:
+        for _ in range(80):
+            rows = torch.randint(0, 512, (64,))
+            with torch.no_grad():
+                wanted = teacher(x[rows]).softmax(1) + offset
+            said = student(x[rows] + 0.1 * torch.randn(64, 6))
+            cross = F.cross_entropy(said, y[rows])
+            near = F.mse_loss(said.softmax(1), wanted)
+            optimizer.zero_grad()
+            (cross + near).backward()
+            optimizer.step()
+            for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast.detach(), alpha=0.1)
+    assert watch.history.facts["loss"] == ("mse_loss" if offset else "cross_entropy")
+    assert offset or not [one for one in watch.diagnoses if one.severity != "info"]
