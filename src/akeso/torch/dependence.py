@@ -312,12 +312,20 @@ def _read(size: torch.Tensor, aligned: Alignment, at: tuple[int, int]) -> Depend
     back = before or float(own[time])
     itself = float(own[time]) > _OWN * most
     # A model that sees all of a sequence may be given it whole to say it again, but not to say a part of it.
-    part = counted[sample, int(counted[sample].nonzero().min()) : last + 1]
     blind = after <= _NOTHING * back
-    copied = aligned.kind == "same" and itself and (blind or not bool(part.all()))
+    copied = aligned.kind == "same" and itself and (blind or _has_gaps(counted))
     others = [row for row in range(len(size)) if row != sample]
     mixed = bool(others) and float(size[others].max()) > _OWN * most
     return Dependences(aligned.kind == "next" and after > _REACHES * back, copied, mixed)
+
+
+def _has_gaps(counted: torch.Tensor) -> bool:
+    """Whether most samples have places that do not count between those that do; what is padded lies at the ends."""
+    places = torch.arange(counted.shape[1])
+    first = torch.where(counted, places, counted.shape[1]).amin(1)
+    last = torch.where(counted, places, -1).amax(1)
+    gaps = counted.sum(1) < last - first + 1
+    return float(gaps[last >= 0].float().mean()) > 0.5
 
 
 def _all_of_torch(node: Any) -> bool:
