@@ -146,3 +146,25 @@ def test_a_term_that_is_a_trace_at_first_is_not_what_a_training_is_judged_by(off
                 slow.mul_(0.9).add_(fast.detach(), alpha=0.1)
     assert watch.history.facts["loss"] == ("mse_loss" if offset else "cross_entropy")
     assert offset or not [one for one in watch.diagnoses if one.severity != "info"]
+
+
+def test_what_was_lost_before_a_teacher_answers_is_a_part_of_the_step() -> None:
+    torch.manual_seed(0)
+    student = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-2)
+    with akeso.watch(student, optimizer) as watch:
+        for _ in range(40):
+            x = torch.randn(64, 6)
+            cross = F.cross_entropy(student(x), x[:, :4].argmax(1))
+            with torch.no_grad():
+                wanted = teacher(x).softmax(1)
+            near = F.mse_loss(student(x + 0.1 * torch.randn(64, 6)).softmax(1), wanted)
+            optimizer.zero_grad()
+            (cross + near).backward()
+            optimizer.step()
+            for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast.detach(), alpha=0.1)
+    assert watch.history.facts["loss"] == "cross_entropy"
+    assert watch.history.facts["loss_terms_least"] == 2
+    assert not [one for one in watch.diagnoses if one.severity != "info"]

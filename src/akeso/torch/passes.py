@@ -84,6 +84,9 @@ class Passes:
         self._aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
+        self._held: list[
+            LossCall
+        ] = []  # calls of the step under way, while a teacher answers without gradients
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
@@ -116,6 +119,7 @@ class Passes:
         """See passes from now on."""
         if self.forbidden or self.broken:
             return
+        held = [*self._held, *(self.calls if self.reading else ())]
         self.reading = reading
         self._stack.clear()
         self._read.clear()
@@ -124,7 +128,10 @@ class Passes:
         self.directions = False
         self.let_go()
         if reading:
+            self.calls += held
             self.dependence.begin()
+        else:
+            self._held = held
         self._tap.open()
 
     def end(self) -> None:
@@ -138,6 +145,7 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
+        self._held.clear()
         self.aligned = self.recurrence = self.signs = self.margin = self.views = None
         self._compared_inside = None
         self.own_loss.clear()
