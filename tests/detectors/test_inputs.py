@@ -31,6 +31,18 @@ def test_dark_pictures_have_no_outliers() -> None:
     assert first(Sketch(run=run, loss=falling(2.3, 1.5), accuracy=flat(0.3))) == "abnormal-data"
 
 
+def test_numbers_beside_an_embedding_are_no_ids() -> None:
+    def judged(whole: float) -> str | None:
+        figures = {"input_mean": 9e3, "input_std": 3e4, "input_whole": whole}
+        history = Sketch(run=figures, loss=flat(2.3), accuracy=flat(0.1)).history()
+        history.facts["input_kind"] = "values"
+        history.layers[0] = replace(history.layers[0], kind="Embedding", role="embedding")
+        return next((d.problem for d in examine(history).diagnoses if d.severity != "info"), None)
+
+    assert judged(0.5) == "abnormal-data"
+    assert judged(1.0) != "abnormal-data"
+
+
 def test_samples_that_hardly_differ_are_not_prepared() -> None:
     run = {"input_mean": -2.0, "input_std": 0.13, "input_sample_std": 0.002}
     assert first(Sketch(run=run, noise=0.005, **CHANCE)) == "abnormal-data"

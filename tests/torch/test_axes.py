@@ -51,7 +51,9 @@ class Reads(nn.Module):
         if self.how.endswith("fused"):
             out = F.scaled_dot_product_attention(q, k, v)
         else:
-            scores = q @ k.transpose(-2, -1) / 2.0
+            both = self.how.endswith("all-written")
+            scores = torch.einsum("b h i d, b h j d -> b h i j", q, k) if both else q @ k.transpose(-2, -1)
+            scores = scores / 2.0
             axis = {"samples": 0, "queries": -2}.get(self.how.partition("-")[0], -1)
             weights = self.drop(F.softmax(scores, dim=axis))
             written = self.how.endswith("written")
@@ -77,7 +79,9 @@ def sentences(how: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("how", ["permuted", "states-joined", "right", "right-written", "right-fused"])
+@pytest.mark.parametrize(
+    "how", ["permuted", "states-joined", "right", "right-written", "right-all-written", "right-fused"]
+)
 def test_axes_that_are_moved_properly_are_left_alone(how: str) -> None:
     assert not sentences(how)
 
@@ -93,7 +97,9 @@ def test_last_states_of_both_directions_put_together_across_samples_are_named() 
     assert f"[2, {SAMPLES}, {WIDTH}]" in said
 
 
-@pytest.mark.parametrize("how", ["queries", "queries-written", "samples", "samples-written"])
+@pytest.mark.parametrize(
+    "how", ["queries", "queries-written", "queries-all-written", "samples", "samples-written"]
+)
 def test_a_softmax_over_another_axis_than_an_attention_sums_over_is_named(how: str) -> None:
     (said,) = sentences(how)
     assert f"sum to one over axis {0 if how.startswith('samples') else 2}" in said
@@ -139,3 +145,56 @@ def test_weights_that_are_normalised_once_more_and_pools_are_left_alone() -> Non
         optimizer.step()
     assert "wrong-axis" not in [one.problem for one in watch.diagnoses]
     watch.close()
+
+
+class Groups(nn.Module):
+    """Reshapes whose lengths look like a transposition by accident, and one that should have been one."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.lift, self.joint, self.head = nn.Linear(3, 16), nn.Linear(16, 48), nn.Linear(16, 2)
+        self.first, self.patch = nn.Parameter(torch.zeros(1, 1, 16)), nn.Linear(64, 16)
+        self.over_time = nn.Conv1d(16, 16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.lift(x)
+        if self.how == "viewed":
+            return self.head(self.over_time(h.view(len(x), 16, -1)).amax(2))
+        if self.how == "patches":
+            return self.head(self.patch(h.reshape(len(x), 16, 64)).amax(1))
+        if self.how == "time first":
+            h = h.transpose(0, 1)
+            apart = [part.reshape(len(h), -1, 4).transpose(0, 1) for part in self.joint(h).chunk(3, dim=-1)]
+            out = torch.softmax(apart[0] @ apart[1].transpose(1, 2), -1) @ apart[2]
+            return self.head(out.transpose(0, 1).contiguous().view(len(h), -1, 16).mean(0))
+        h = torch.cat([self.first.expand(len(x), -1, -1), h], 1)  # a token before all others to answer from
+        apart = [
+            part.view(len(x), -1, x.shape[1], 4).transpose(1, 2) for part in self.joint(h).chunk(3, dim=-1)
+        ]
+        return self.head(F.scaled_dot_product_attention(*apart).transpose(1, 2).reshape(h.shape)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("how", "samples", "moments", "named"),
+    [
+        ("viewed", 24, 64, True),
+        ("patches", 24, 64, False),
+        ("time first", 4, 64, False),
+        ("a token more", 24, 4, False),
+    ],
+)
+def test_lengths_that_look_like_a_transposition_by_accident_say_nothing(
+    how: str, samples: int, moments: int, named: bool
+) -> None:
+    torch.manual_seed(0)
+    model = Groups(how)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            x = torch.randn(samples, moments, 3)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), (x[:, :, 0].mean(1) > 0).long()).backward()
+            optimizer.step()
+    assert ("wrong-axis" in [one.problem for one in watch.diagnoses]) is named
+    assert not watch.history.events_of("probe-off")

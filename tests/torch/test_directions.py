@@ -83,3 +83,21 @@ def test_outputs_without_a_place_of_their_own_are_let_be() -> None:
             torch.func.vmap(model)(x).square().mean().backward()
             optimizer.step()
     assert "forward" not in [event.scope for event in watch.history.events_of("probe-off")]
+
+
+@pytest.mark.parametrize(("factor", "named"), [(1.0, True), (16.0, False)])
+def test_cosines_without_a_factor_are_named_for_some_hundred_classes_too(factor: float, named: bool) -> None:
+    torch.manual_seed(0)
+    places = torch.randn(200, 16)
+    model = nn.ModuleList([nn.Linear(16, 32), nn.Linear(32, 200, bias=False)])
+    optimizer = torch.optim.Adam(model.parameters(), 2e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(150):
+            y = torch.randint(0, 200, (128,))
+            x = model[0](places[y] + 0.1 * torch.randn(128, 16))
+            cosines = F.linear(F.normalize(x), F.normalize(model[1].weight))
+            optimizer.zero_grad()
+            F.cross_entropy(factor * cosines, y).backward()
+            optimizer.step()
+    found = [one.problem for one in watch.diagnoses if "lie too close together" in one.sentence]
+    assert found == (["improper-output-activation"] if named else [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -169,3 +171,28 @@ def test_a_state_that_begins_with_zeros_makes_no_feature_too_large(raw: float) -
     assert bool(found) is (raw > 1)
     spread = watch.history.series("fed_spread", "cell").values
     assert (spread > 1e3).all() if raw > 1 else (spread < 10).all()
+
+
+@pytest.mark.parametrize(("own", "named"), [((1,), False), ((1, 1), True)])
+def test_a_column_and_a_row_that_are_added_inside_of_a_model_are_named(
+    own: tuple[int, ...], named: bool
+) -> None:
+    class Rates(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all, self.each = nn.Linear(4, 1), nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.all(x).squeeze(1) + self.each(x).view(-1, *own[1:])
+
+    torch.manual_seed(0)
+    model = Rates()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with akeso.watch(model, optimizer) as watch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            x = torch.randn(16, 4)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), x[:, 0]).backward()
+            optimizer.step()
+    assert ("shape-broadcast" in [one.problem for one in watch.diagnoses]) is named

@@ -418,3 +418,52 @@ def test_an_average_of_weights_that_never_leaves_its_start_is_not_what_was_train
     found = [one for one in watch.diagnoses if one.severity != "info"]
     assert [one.problem for one in found] == (["parameters-not-trained"] if named else [])
     assert all("another model than the one that is trained" in one.sentence for one in found)
+
+
+@pytest.mark.parametrize("ignored", [0, -100])
+def test_places_that_the_loss_leaves_out_are_not_counted_as_wrong(ignored: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Embedding(8, 8)
+    optimizer = torch.optim.Adam(model.parameters(), 0.3)
+
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = torch.randint(1, 8, (16, 10))
+        targets = (tokens + 1) % 7 + 1
+        targets[:, 4:] = ignored
+        return tokens, targets
+
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(60):
+            tokens, targets = batch()
+            optimizer.zero_grad()
+            F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), ignore_index=ignored).backward()
+            optimizer.step()
+            if step % 20 == 19:
+                with torch.no_grad():
+                    tokens, targets = batch()
+                    right = model(tokens).argmax(-1) == targets
+                    right[targets != ignored].float().mean()
+    assert watch.history.series("val_accuracy").values.tolist()[1:] == [1.0, 1.0]
+
+
+def test_what_is_done_sample_by_sample_with_answers_is_not_heard_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard = []
+    monkeypatch.setattr(Evaluations, "function", lambda self, name, *_: heard.append(name))
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    confused = torch.zeros(3, 3)
+    with akeso.watch(model, optimizer):
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(8, 4)), torch.randint(0, 3, (8,))).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for said, wanted in zip(
+                model(torch.randn(2000, 4)).argmax(1), torch.randint(0, 3, (2000,)), strict=True
+            ):
+                confused[wanted, said] += 1
+    assert confused.sum() == 2000
+    assert len(heard) <= 1000

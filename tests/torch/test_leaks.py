@@ -32,6 +32,21 @@ def test_a_window_that_reaches_into_what_it_is_to_foresee_is_named(late: int) ->
     assert ("data-leakage" in found) is bool(late)
 
 
+def test_what_is_said_again_from_a_code_beside_its_conditions_is_no_leak() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 32), nn.ReLU(), nn.Linear(32, 4), nn.Linear(4, 12))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(60):
+            known = torch.randn(32, 3) @ torch.ones(3, 18)
+            wanted = known[:, :12].cumsum(1) + 0.1 * torch.randn(32, 12)
+            optimizer.zero_grad()
+            F.mse_loss(model(torch.cat([wanted, known], 1)), wanted).backward()
+            optimizer.step()
+    assert watch.history.facts["target_among_inputs"] is True
+    assert "data-leakage" not in [one.problem for one in watch.diagnoses]
+
+
 def test_what_is_the_next_moment_or_only_goes_with_the_inputs_is_no_leak() -> None:
     steps = torch.arange(40.0)[:, None] + torch.arange(20.0)
     assert not copied_into(steps[:, :10], steps[:, 10:18])  # all of it goes up by one
@@ -40,6 +55,7 @@ def test_what_is_the_next_moment_or_only_goes_with_the_inputs_is_no_leak() -> No
     assert not copied_into(noise, noise)  # to say again what was given
     assert not copied_into(noise, 2 * noise[:, :8])
     assert copied_into(noise, noise[:, 3:11])
+    assert not copied_into(noise, noise[:, 3:18])  # to say again most of it, given what stands beside it
     assert not copied_into(noise[:8], noise[:8, 3:11])  # too few samples to tell
     assert not copied_into(torch.zeros(40, 20), torch.zeros(40, 8))
 

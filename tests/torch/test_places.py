@@ -122,14 +122,15 @@ def test_answers_that_differ_by_rounding_alone_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("place", "learnable", "found"), [(0, False, True), (-1, False, False), (0, True, False)]
 )
+@pytest.mark.parametrize("units", [2, 1])
 def test_answers_from_the_first_place_of_what_reads_on_are_named_where_nothing_comes_of_it(
-    place: int, learnable: bool, found: bool
+    place: int, learnable: bool, found: bool, units: int
 ) -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.rnn = nn.Embedding(VOCABULARY, WIDTH), nn.GRU(WIDTH, WIDTH, batch_first=True)
-            self.head = nn.Linear(WIDTH, 2)
+            self.head = nn.Linear(WIDTH, units)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.rnn(self.tokens(x))[0][:, place])
@@ -144,7 +145,10 @@ def test_answers_from_the_first_place_of_what_reads_on_are_named_where_nothing_c
         for _ in range(60):
             x = torch.randint(VOCABULARY, (32, LENGTH))
             optimizer.zero_grad()
-            F.cross_entropy(model(x), asked(x)).backward()
+            if units == 1:
+                F.binary_cross_entropy_with_logits(model(x).squeeze(1), asked(x).float()).backward()
+            else:
+                F.cross_entropy(model(x), asked(x)).backward()
             optimizer.step()
     said = [one.sentence for one in watch.diagnoses if one.problem == "wrong-places"]
     assert bool(said) is found

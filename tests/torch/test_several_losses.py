@@ -103,3 +103,68 @@ def test_a_value_in_a_large_unit_leaves_no_room_for_the_class_beside_it() -> Non
 def test_losses_that_are_both_learnt_are_left_alone_whatever_their_size() -> None:
     assert not _two_heads(1.0, weight=0.1)
     assert "the cross-entropy" not in str(_two_heads(1e3, weight=1e-6))
+
+
+def test_terms_that_draw_a_code_and_its_book_to_each_other_are_no_measure_of_a_constant_prediction() -> None:
+    torch.manual_seed(0)
+    inner, outer, book = nn.Linear(8, 4), nn.Linear(4, 8), nn.Embedding(16, 4)
+    model = nn.ModuleList([inner, outer, book])
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(20):
+            x = torch.randn(64, 8)
+            code = inner(x)
+            nearest = book(torch.cdist(code, book.weight).argmin(1))
+            drawn = F.mse_loss(nearest, code.detach()) + 0.25 * F.mse_loss(code, nearest.detach())
+            optimizer.zero_grad()
+            (drawn + F.mse_loss(outer(code + (nearest - code).detach()), x)).backward()
+            optimizer.step()
+    assert "draws parts of the model to each other" in str(watch.examination.not_checked)
+    assert standing(watch.history).adversarial
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_a_term_that_is_a_trace_at_first_is_not_what_a_training_is_judged_by(offset: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 6)
+    y = x[:, :4].argmax(1)
+    student = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-2)
+    with akeso.watch(student, optimizer) as watch:
+        for _ in range(80):
+            rows = torch.randint(0, 512, (64,))
+            with torch.no_grad():
+                wanted = teacher(x[rows]).softmax(1) + offset
+            said = student(x[rows] + 0.1 * torch.randn(64, 6))
+            cross = F.cross_entropy(said, y[rows])
+            near = F.mse_loss(said.softmax(1), wanted)
+            optimizer.zero_grad()
+            (cross + near).backward()
+            optimizer.step()
+            for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast.detach(), alpha=0.1)
+    assert watch.history.facts["loss"] == ("mse_loss" if offset else "cross_entropy")
+    assert offset or not [one for one in watch.diagnoses if one.severity != "info"]
+
+
+def test_what_was_lost_before_a_teacher_answers_is_a_part_of_the_step() -> None:
+    torch.manual_seed(0)
+    student = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-2)
+    with akeso.watch(student, optimizer) as watch:
+        for _ in range(40):
+            x = torch.randn(64, 6)
+            cross = F.cross_entropy(student(x), x[:, :4].argmax(1))
+            with torch.no_grad():
+                wanted = teacher(x).softmax(1)
+            near = F.mse_loss(student(x + 0.1 * torch.randn(64, 6)).softmax(1), wanted)
+            optimizer.zero_grad()
+            (cross + near).backward()
+            optimizer.step()
+            for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast.detach(), alpha=0.1)
+    assert watch.history.facts["loss"] == "cross_entropy"
+    assert watch.history.facts["loss_terms_least"] == 2
+    assert not [one for one in watch.diagnoses if one.severity != "info"]

@@ -75,6 +75,19 @@ def test_derivatives_that_weigh_a_loss_against_another_are_left_alone() -> None:
     assert not _said(model, step)
 
 
+def test_derivatives_of_a_known_function_are_what_is_to_be_learnt() -> None:
+    model = nn.Sequential(nn.Linear(2, 16), nn.SiLU(), nn.Linear(16, 1))
+
+    def step() -> torch.Tensor:
+        x = torch.randn(32, 2, requires_grad=True)
+        known = torch.sin(x[:, :1]) * x[:, 1:]
+        wanted = torch.autograd.grad(known.sum(), x)[0]
+        slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+        return (slope - wanted).square().mean()
+
+    assert "create_graph" not in str(_said(model, step))
+
+
 def test_steps_of_a_learner_within_the_learner_may_be_numbers() -> None:
     model = nn.Linear(3, 1)
 

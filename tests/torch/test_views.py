@@ -42,6 +42,31 @@ def test_two_views_that_are_drawn_together_and_nothing_apart_collapse(apart: boo
     assert apart or "have collapsed" in found[0]
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_views_that_a_model_compares_itself_and_gives_nothing_but_their_loss_are_seen(stops: bool) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tower, self.predictor = _tower(), nn.Linear(8, 8)
+
+        def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            one, other = self.tower(one), self.tower(other)
+            if stops:
+                one, other = self.predictor(one), F.normalize(other.detach() - other.detach().mean(0))
+            return 2 - 2 * F.cosine_similarity(one, other, dim=-1).mean()
+
+    torch.manual_seed(0)
+    model = Both()
+
+    def step() -> torch.Tensor:
+        x = torch.randn(64, 16)
+        loss: torch.Tensor = model(*(x + 0.1 * torch.randn_like(x) for _ in range(2)))
+        return loss
+
+    found = [one for one in _said(step, model, steps=150) if "have collapsed" in one]
+    assert bool(found) is not stops
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_triplets_are_held_against_their_margin(turned: bool) -> None:
     torch.manual_seed(0)

@@ -83,7 +83,12 @@ def reward_lost(history: History, stand: Standing) -> tuple[str, float, float] |
     Only where no loss tells how the training stands, as in games.
     """
     told = math.isfinite(stand.baseline) and not no_measure(history) and not stand.adversarial
-    if told or not stand.finished:
+    return None if told else reward_fallen(history, stand)
+
+
+def reward_fallen(history: History, stand: Standing) -> tuple[str, float, float] | None:
+    """The same whatever the loss tells, which may be of values that were learnt and are good for nothing."""
+    if not stand.finished:
         return None  # agents often do worse before they do better
     for name, values in printed(history, "reward"):
         first = float(np.mean(values[: max(1, len(values) // 6)]))

@@ -100,7 +100,10 @@ class ShapeBroadcast(Detector):
         for event in history.events_of("broadcast"):
             output, target = shape_of(event, "output"), shape_of(event, "target")
             result = shape_of(event, "result")
-            square = len(target) == 2 and target == result and set(target) == {math.prod(output)}
+            square = any(
+                len(one) == 2 and one == result and set(one) == {math.prod(other)}
+                for one, other in ((target, output), (output, target))
+            )
             if math.prod(result) <= max(math.prod(output), math.prod(target)) and not square:
                 continue
             yield Symptom(

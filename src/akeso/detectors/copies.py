@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from akeso.detectors import network
-from akeso.detectors.aims import reward_lost
+from akeso.detectors.aims import reward_fallen
 from akeso.detectors.standing import Standing
 from akeso.diagnosis import Symptom
 from akeso.history import History
@@ -25,7 +25,7 @@ def stale_copy(history: History, stand: Standing, problem: str) -> Iterator[Symp
     copies = history.facts.get("copies_unmoved")
     if not isinstance(copies, list) or not copies or history.facts.get("loss") not in _VALUES:
         return
-    if stand.over < _OVER or not (stand.remaining_loss >= _REMAINING or reward_lost(history, stand)):
+    if stand.over < _OVER or not (stand.remaining_loss >= _REMAINING or reward_fallen(history, stand)):
         return
     yield Symptom(
         problem,

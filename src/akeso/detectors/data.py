@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from akeso.detectors._base import Detector
 from akeso.detectors.labels import sorted_by_class
 from akeso.detectors.standing import Standing, standing, top_share, validation_loss
 from akeso.diagnosis import Symptom
-from akeso.history import History
+from akeso.history import History, Layer
+
+#: Share of the values that are whole numbers, from which on they may be ids.
+_WHOLE: Final = 0.99
 
 
 def _early_median(history: History, signal: str) -> float:
@@ -33,14 +36,21 @@ def takes_tokens(history: History) -> bool:
     """Whether the inputs are looked up in an embedding, so that their size means nothing."""
     if history.facts.get("input_kind") == "tokens":
         return True
+    if _early_median(history, "input_whole") < _WHOLE:
+        return False  # fractions are looked up nowhere: an embedding of something else stands beside them
     ordered = sorted(history.layers, key=lambda layer: layer.order)
     first = next((layer for layer in ordered if layer.parameters), None)
-    return first is not None and "embedding" in f"{first.role} {first.kind}".lower()
+    return first is not None and _embeds(first)
+
+
+def _embeds(layer: Layer) -> bool:
+    return "embedding" in f"{layer.role} {layer.kind}".lower()
 
 
 def _normalised(history: History) -> bool:
     """Whether a normalisation layer takes the scale out of the inputs before anything can suffer from it."""
-    ordered = sorted((layer for layer in history.layers if layer.parameters), key=lambda layer: layer.order)
+    taking = (layer for layer in history.layers if layer.parameters and not _embeds(layer))
+    ordered = sorted(taking, key=lambda layer: layer.order)
     return any("norm" in f"{layer.role} {layer.kind}".lower() for layer in ordered[:2])
 
 

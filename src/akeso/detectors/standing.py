@@ -254,6 +254,8 @@ def summed_over_episodes(history: History) -> bool:
 
 def no_measure(history: History) -> str:
     """Why neither the level of the loss nor a constant prediction's is a measure of anything; empty where they are."""
+    if history.facts.get("terms_between_parts"):
+        return "a part of the loss draws parts of the model to each other"
     if _more_than_its_function(history):
         return "the loss holds more than the function that was recognised"
     if _moving_targets(history):

@@ -171,7 +171,7 @@ class ImproperOutputActivation(Detector):
     sure: float = 0.9
     wait: float = 0.5
     unsure: float = 0.1
-    unsure_loss: float = 0.9
+    unsure_loss: float = 0.5
     worth_a_fall: float = 0.005
 
     def detect(self, history: History) -> Iterator[Symptom]:

@@ -233,12 +233,13 @@ class ParametersNotTrained(Detector):
             if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
         ]
         frozen = [name for name in frozen if _used(history, name)]
-        # What was trained in a stage before, or belongs to a copy that others bring up to date, is left alone.
+        # What was trained in a stage before, or belongs to a copy that is brought up to date, is left alone.
         stages = history.facts.get("earlier_stages") or len(history.facts.get("optimizers") or ()) > 1
         if len(history.facts.get("models") or ()) > 1:
             trained = {one.name.partition(".")[0] for one in history.parameters if one.trainable}
             frozen = [name for name in frozen if name.partition(".")[0] in trained]
-        if stages or len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
+        written = history.facts.get("frozen_written")
+        if stages or written or len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
             return
         yield Symptom(
             self.name,

@@ -259,7 +259,7 @@ class DataLeakage(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        if stand.steps and history.facts.get("target_among_inputs") is True:
+        if stand.steps and history.facts.get("target_among_inputs") is True and not _compressed(history):
             yield self._among_inputs(history, stand)
             return
         if stand.adversarial or stand.diverged:
@@ -327,3 +327,16 @@ class DataLeakage(Detector):
             f"Validation loss is only {ratio:.0%} of the training loss: see whether the target leaks "
             "into the inputs.",
         )
+
+
+def _compressed(history: History) -> bool:
+    """Whether a layer on the way is narrower than what is to be said: that is said again from a code, as is meant."""
+    shape = history.facts.get("target_shape")
+    if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+        return False
+    widths = [
+        layer.parameters[0].shape[0]
+        for layer in history.layers
+        if layer.kind == "Linear" and layer.role != "output" and layer.parameters
+    ]
+    return min(widths, default=math.inf) < math.prod(shape[1:])

@@ -21,12 +21,14 @@ _WRITTEN: Final = "einsum"
 #: What hands on the weights of an attention as they are, but for some that are left out.
 _PASSES_ON: Final = frozenset({"dropout"})
 _TURNS: Final = "transpose"
+#: What runs along the last axis and takes the one before it for channels.
+_CONVOLVES: Final = "conv1d"
 #: Functions that are of interest here.
-HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN, _TURNS}
+HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN, _TURNS, _CONVOLVES}
 #: Nodes that may lie between the product of queries and keys and the softmax over it: scaling, masks, forms.
 _BETWEEN: Final = frozenset(
     {"Mul", "Div", "Add", "Sub", "MaskedFill", "Where", "View", "UnsafeView", "ReshapeAlias", "Expand", "Clone",
-     "ToCopy", "Unsqueeze", "Squeeze"}
+     "ToCopy", "Unsqueeze", "Squeeze", "Permute"}
 )  # fmt: skip
 #: Nodes that are such a product.
 _SCORES: Final = frozenset({"Bmm", "Baddbmm"})
@@ -55,8 +57,8 @@ class _Weights(NamedTuple):
     axis: int
 
 
-class _Heads(NamedTuple):
-    """What was divided into heads by a view that leaves them behind the moments, as if they came first."""
+class _Shaped(NamedTuple):
+    """What a view or a reshape has made, of which it shows later whether values are where they belong."""
 
     made: weakref.ref[torch.Tensor]
     before: tuple[int, ...]
@@ -69,7 +71,11 @@ class Axes:
     def __init__(self) -> None:
         self.found: list[Astray] = []
         self._weights: dict[int, _Weights] = {}
-        self._heads: dict[int, _Heads] = {}
+        # What was divided into heads by a view that leaves them behind the moments, as if they came first.
+        self._heads: dict[int, _Shaped] = {}
+        self._grouped: dict[
+            int, _Shaped
+        ] = {}  # what has the same lengths in another order, perhaps by accident
         self._last_states: list[
             tuple[int, tuple[int, ...]]
         ] = []  # of recurrent layers: where they lie, their shape
@@ -82,6 +88,7 @@ class Axes:
         self.found.clear()
         self._weights.clear()
         self._heads.clear()
+        self._grouped.clear()
         self._last_states.clear()
         self._attended.clear()
 
@@ -110,6 +117,10 @@ class Axes:
             known = self._known(given)
             if known is not None:
                 self._weights[id(result)] = _Weights(weakref.ref(result), known.axis)
+        elif name == _CONVOLVES:
+            grouped = self._grouped.get(id(given))
+            if grouped is not None and grouped.made() is given:
+                self.found.append(Astray("order", owner, grouped.before, grouped.after))
         elif name == _TURNS:
             heads = self._divided(given)
             if heads is not None:
@@ -128,11 +139,14 @@ class Axes:
         if not given.is_floating_point() or len(before) < 3:
             return
         long, order = [size for size in before if size > 1], [size for size in after if size > 1]
+        if _may_group(before, after):
+            self._grouped[id(result)] = _Shaped(weakref.ref(result), before, after)
+            return
         if len(long) > 2 and long != order and sorted(long) == sorted(order):
             self.found.append(Astray("order", owner, before, after))
             return
         if _only_called_heads(before, after):
-            self._heads[id(result)] = _Heads(weakref.ref(result), before, after)
+            self._heads[id(result)] = _Shaped(weakref.ref(result), before, after)
             return
         layers, samples = before[0], before[1]
         joined = (
@@ -143,7 +157,7 @@ class Axes:
         if joined and (given.data_ptr(), before) in self._last_states:
             self.found.append(Astray("states", owner, before, after))
 
-    def _divided(self, tensor: Any) -> _Heads | None:
+    def _divided(self, tensor: Any) -> _Shaped | None:
         known = self._heads.get(id(tensor))
         return known if known is not None and known.made() is tensor else None
 
@@ -205,12 +219,27 @@ class Axes:
         samples, moments = given.shape[:2]
         if not self._attended or moments < 2:
             return None
-        # What attends to the features of a moment knows what it does.
+        # What attends to the features of a moment knows what it does. Where there are as many heads as moments, what
+        # is attended to is as long as these, and longer by what stands before them to be answered from.
         others = {moments, 1, *given.shape[2:]}
-        if any(shape[:2] != (samples, moments) or others & set(shape[2:]) for _, shape in self._attended):
+        if any(
+            shape[:2] != (samples, moments) or others & set(shape[2:]) or max(shape[2:]) > moments
+            for _, shape in self._attended
+        ):
             return None
         owner, shape = self._attended[0]
         return Astray("heads", owner, (samples, moments), shape)
+
+
+def _may_group(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether the last two of three axes change places in a way that may be meant as it is done.
+
+    Units that are divided among as many heads as make the axes look so, the heads going with the samples, or moments
+    that are put together to patches, have the lengths of a transposition by accident.
+    """
+    if len(before) != 3 or after != (before[0], before[2], before[1]) or min(before) < 2:
+        return False
+    return before[1] != before[2] and max(before[1:]) % min(before[1:]) == 0
 
 
 def _only_called_heads(before: tuple[int, ...], after: tuple[int, ...]) -> bool:

@@ -15,7 +15,7 @@ from akeso.torch.dependence import Dependences
 from akeso.torch.losses import SYMMETRIC, LossCall, from_graph
 from akeso.torch.mailbox import Delivery, Tag
 from akeso.torch.naming import DROPOUTS, NORMS, Names, dropout_of, parameters_of, unwrap
-from akeso.torch.passes import Passes
+from akeso.torch.passes import Passes, place_of
 from akeso.torch.record import Record
 from akeso.torch.task import (
     FEW,
@@ -39,6 +39,8 @@ _OF_LOGARITHMS, _ZERO = ("kl_div", "nll_loss"), 1e-3
 _BOUNDED = ("sigmoid", "tanh", "softmax", "hardsigmoid", "hardtanh")
 #: Deviation of the targets in validation over that in training from which they are in other units.
 _UNITS = 2.0
+#: Share of the whole that makes a loss a trace of it, and that another one must have then.
+_TRACE, _MOST = 0.01, 0.5
 
 
 def _never_averages(module: nn.Module) -> bool:
@@ -60,8 +62,12 @@ class BatchReader:
         self._looks_said: set[str] = set()
         self.target_kind = ""
         self._loss_name = ""
+        self._main_name: str | None = (
+            None  # of several losses the one that counts, and its place from the last one
+        )
+        self._main_place = -1
         self._smoothing = 0.0
-        self._ignored = -1
+        self.ignored = -100  # the target that the loss leaves out
         self._weights: list[float] = []
         self._leaks: list[bool] = []
         self.kind = ("", "")
@@ -89,7 +95,7 @@ class BatchReader:
                 facts["batch_size"] = float(len(given))
             self._record.fact("input_kind", "values" if given.is_floating_point() else "tokens")
             self._record.fact("input_shape", list(given.shape))
-        call = passes.calls[-1] if passes.calls else from_graph(loss)
+        call = self._main(passes.calls, loss) if passes.calls else from_graph(loss)
         self._modes(passes, step)
         self._spread(passes, step)
         self._reshaped(passes, step)
@@ -147,8 +153,32 @@ class BatchReader:
         self._count(terms)
         return items, facts
 
+    def _main(self, calls: Sequence[LossCall], loss: torch.Tensor) -> LossCall:
+        """The loss that a step is judged by: of several the last one, unless it is a trace beside another one.
+
+        What keeps a student near its teacher, say, is next to nothing at first, and a constant prediction of it too.
+        """
+        if len(calls) > 1 and self._main_name is None:
+            values = [
+                abs(float(call.value)) if call.value is not None and call.value.dim() == 0 else math.nan
+                for call in calls
+            ]
+            whole = abs(float(loss.detach().reshape(-1)[0]))
+            most = max(range(len(calls)), key=lambda at: values[at] if math.isfinite(values[at]) else -1.0)
+            trace = values[-1] <= _TRACE * whole and values[most] >= _MOST * whole
+            self._main_name = calls[most].name if trace else ""
+            self._main_place = most - len(calls)
+        if not self._main_name:
+            return calls[-1]
+        if len(calls) >= -self._main_place and calls[self._main_place].name == self._main_name:
+            return calls[self._main_place]
+        return next((call for call in reversed(calls) if call.name == self._main_name), calls[-1])
+
     def _misfits(self, calls: Sequence[LossCall]) -> None:
         """What can be told of each of several losses from its values alone, whatever the others are."""
+        said = {place_of(call.prediction) for call in calls} - {0}
+        if any(place_of(call.target) in said for call in calls):
+            self._record.fact("terms_between_parts", True)
         for call in calls:
             if not call.prediction.numel() or not call.target.numel():
                 continue
@@ -194,7 +224,7 @@ class BatchReader:
         self._loss_name = call.name
         self.kind = (call.name, call.reduction)
         self._smoothing = float(call.arguments.get("label_smoothing", 0.0) or 0.0)
-        self._ignored = call.ignore_index
+        self.ignored = call.ignore_index
         self._weights = call.class_weight.reshape(-1).tolist() if call.class_weight is not None else []
         for name, value in facts_of(call, given).items():
             known = self._record.history.facts
@@ -312,10 +342,10 @@ class BatchReader:
             if together is not None:
                 out["prediction_top_share"] = together
         counts = plain.get("target_counts")
-        if counts is not None and 0 <= self._ignored < len(counts) and sum(counts):
-            out["target_ignored"] = counts[self._ignored] / sum(counts)
+        if counts is not None and 0 <= self.ignored < len(counts) and sum(counts):
+            out["target_ignored"] = counts[self.ignored] / sum(counts)
             counts = plain["target_counts"] = [
-                0.0 if label == self._ignored else count for label, count in enumerate(counts)
+                0.0 if label == self.ignored else count for label, count in enumerate(counts)
             ]
         if counts is not None and sum(counts):
             share = self._labels.top_share(counts) if sum(counts) < FEW else max(counts) / sum(counts)

@@ -122,7 +122,8 @@ class Dependence:
         """A loss was given scores of classes and a target."""
         if isinstance(prediction, torch.Tensor) and isinstance(target, torch.Tensor):
             self._answer = (prediction, target.detach(), ignored)
-            self._asked.append(target.detach())
+            if not target.is_floating_point():
+                self._asked.append(target.detach())
 
     def evaluated(self, given: torch.Tensor | None, answer: torch.Tensor) -> None:
         """A model in evaluation has answered: dropout no longer hides whether it knows one place from another."""
@@ -145,8 +146,10 @@ class Dependence:
             return None
         prediction, target, ignored = self._answer
         self._left -= 1
-        if prediction.grad_fn is None or target.is_floating_point() or not _may_look(prediction, modules):
+        if prediction.grad_fn is None or not _may_look(prediction, modules):
             return None
+        if target.is_floating_point():
+            return self._yes_or_no(prediction, self._lookups[0])
         found = [(one, alignment(one.tokens, target, ignored)) for one in self._lookups]
         pairs = [(one, how) for one, how in found if how is not None]
         # A decoder is given the tokens before those that it is to say, whatever its encoder is given.
@@ -208,13 +211,27 @@ class Dependence:
             self._evaluations = _EVALUATIONS
         return None
 
+    def _yes_or_no(self, prediction: torch.Tensor, lookup: Lookup) -> Dependences | None:
+        """One answer for each sequence, yes or no."""
+        if (
+            not prediction.dim()
+            or prediction.numel() != len(prediction)
+            or len(prediction) != len(lookup.tokens)
+        ):
+            return None
+        return self._of_the_first(prediction, lookup)
+
     def _of_the_first(self, prediction: torch.Tensor, lookup: Lookup) -> Dependences | None:
         """Whether one answer for each sequence comes from its first token alone, whichever the sequence is."""
         rows, columns = lookup.tokens.shape
         if columns < _LONG or rows < _LONG:
             return None
-        along = torch.linspace(-1.0, 1.0, prediction.shape[1], device=prediction.device)
-        size = self._led_back(prediction, lookup, along.to(prediction.dtype).expand_as(prediction))
+        classes = prediction.numel() // rows
+        along = (
+            torch.linspace(-1.0, 1.0, classes, device=prediction.device) if classes > 1 else torch.ones(())
+        )
+        along = along.to(prediction.device, prediction.dtype)
+        size = self._led_back(prediction, lookup, along.expand_as(prediction))
         if size is None or not bool((size[:, 0] > 0).all()) or bool((size[:, 1:] > 0).any()):
             return None
         return Dependences(ahead=False, copied=False, others=False, first=columns)
@@ -295,12 +312,20 @@ def _read(size: torch.Tensor, aligned: Alignment, at: tuple[int, int]) -> Depend
     back = before or float(own[time])
     itself = float(own[time]) > _OWN * most
     # A model that sees all of a sequence may be given it whole to say it again, but not to say a part of it.
-    part = counted[sample, int(counted[sample].nonzero().min()) : last + 1]
     blind = after <= _NOTHING * back
-    copied = aligned.kind == "same" and itself and (blind or not bool(part.all()))
+    copied = aligned.kind == "same" and itself and (blind or _has_gaps(counted))
     others = [row for row in range(len(size)) if row != sample]
     mixed = bool(others) and float(size[others].max()) > _OWN * most
     return Dependences(aligned.kind == "next" and after > _REACHES * back, copied, mixed)
+
+
+def _has_gaps(counted: torch.Tensor) -> bool:
+    """Whether most samples have places that do not count between those that do; what is padded lies at the ends."""
+    places = torch.arange(counted.shape[1])
+    first = torch.where(counted, places, counted.shape[1]).amin(1)
+    last = torch.where(counted, places, -1).amax(1)
+    gaps = counted.sum(1) < last - first + 1
+    return float(gaps[last >= 0].float().mean()) > 0.5
 
 
 def _all_of_torch(node: Any) -> bool:

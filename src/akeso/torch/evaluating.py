@@ -107,7 +107,7 @@ class Evaluations:
             if self._too_often(step, own):
                 return
             self._phases[own] += 1
-            self._phase = Phase(max(step - 1, 0))
+            self._phase = Phase(max(step - 1, 0), self._batches.ignored)
         self._phase.announced |= announced
         if self._fruitless:
             if self.passes is not None and self.passes.open:

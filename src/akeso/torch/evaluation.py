@@ -164,8 +164,9 @@ def _with_one_class(first: Any, second: Any) -> bool:
 class Phase:
     """One stretch of evaluation."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, ignored: int) -> None:
         self.step = step
+        self._ignored = ignored  # the target that the loss leaves out in training
         self.announced = False  # by a model that was put into evaluation mode
         self.dismissed = (
             False  # by a model that was put back into training mode, gradients being switched off yet
@@ -250,10 +251,8 @@ class Phase:
                 return  # answers that are compared with each other are not scored
             if self._current is not None and isinstance(result, torch.Tensor):
                 self._compared = True
-                right = result.detach().sum()
-                if name in ("ne", "__ne__"):
-                    right = result.numel() - right
-                self._current.counted.append((right, result.numel()))
+                right = ~result.detach() if name in ("ne", "__ne__") else result.detach()
+                self._current.counted.append(self._counted(right, args[1 if kinds[0] else 0]))
             return
         first = args[0][0] if isinstance(args[0], list | tuple) and args[0] else args[0]
         if name in DIFFERENCES and len(args) > 1 and not self._kind(first):
@@ -278,6 +277,13 @@ class Phase:
             self._mark(result[1], "class")
         elif name in _KEEPS:
             self._mark(result, kind)
+
+    def _counted(self, right: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, int | torch.Tensor]:
+        """How many are right, and of how many: a padded place is none, whether the script leaves it out yet or not."""
+        if target.dtype != torch.int64 or target.shape != right.shape:
+            return right.sum(), right.numel()
+        asked = target.detach() != self._ignored
+        return (right & asked).sum(), asked.sum()
 
     def loss(self, call: LossCall, target_kind: str) -> None:
         """The script has computed a loss."""

@@ -185,7 +185,8 @@ def copied_into(given: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether all that is to be predicted of a sample lies at fixed places among what the model is given of it.
 
     A window that ends too late holds the values that come after it; what is given one moment behind, as to a model that
-    goes on from moment to moment, lacks the last one.
+    goes on from moment to moment, lacks the last one. Where the target is most of what is given, it is to be said
+    again, and what is given beside it are conditions.
     """
     rows = min(len(given), _SAMPLES) if given.dim() and target.dim() else 0
     if (
@@ -196,7 +197,7 @@ def copied_into(given: torch.Tensor, target: torch.Tensor) -> bool:
     ):
         return False
     inputs, wanted = (part[:rows].detach().reshape(rows, -1) for part in (given, target))
-    if not _ENTRIES <= wanted.shape[1] < inputs.shape[1] <= _PLACES:
+    if not 2 * _ENTRIES <= 2 * wanted.shape[1] <= inputs.shape[1] <= _PLACES:
         return False
     columns = torch.linspace(0, wanted.shape[1] - 1, _ENTRIES, device=wanted.device).round().long()
     wanted = wanted[:, columns]

@@ -12,8 +12,8 @@ from akeso.torch.record import Record
 
 #: Sampled steps before a parameter without a gradient is spoken of, and optimizer steps before that.
 _SAMPLES, _STEPS = 5, 8
-#: Entries of a parameter by which it is seen whether it was written to.
-_SEEN = 256
+#: Entries of a parameter by which it is seen whether it was written to, and frozen parameters that are watched so.
+_SEEN, _FROZEN = 256, 64
 #: Clearings that must be missing, with none seen, before it is said; layers that must be made anew, likewise.
 _STALE = 3
 
@@ -47,6 +47,8 @@ class LooseEnds:
         self._copies: dict[
             int, torch.Tensor
         ] = {}  # parameters of copies of a trained model, as they first were
+        self._frozen: dict[str, torch.Tensor] = {}  # frozen parameters, as they first were
+        self._written: list[str] = []  # those of them that the script has written to
         self.optimized: set[int] = set()
 
     @property
@@ -137,6 +139,20 @@ class LooseEnds:
             for parameter in parameters_of(root)
         }
 
+    def _follow_frozen(self) -> None:
+        """See whether frozen parameters change all the same, as those of an average that follows the model do."""
+        for name, parameter in self._names.parameters():
+            if parameter.requires_grad or not parameter.numel() or parameter.is_meta or name in self._written:
+                continue
+            now = parameter.detach().reshape(-1)[:_SEEN]
+            first = self._frozen.get(name)
+            if first is None or (first.device, first.dtype) != (now.device, now.dtype):
+                if name in self._frozen or len(self._frozen) < _FROZEN:
+                    self._frozen[name] = now.clone()
+            elif not torch.equal(now, first):
+                self._written.append(name)
+                self._record.fact("frozen_written", list(self._written))
+
     def _in_vain(self) -> set[int]:
         """Parameters whose optimizer holds none that ever had a gradient: whatever it does, it trains nothing."""
         held = [ones for ones in self._held.values() if self._with_gradient.isdisjoint(ones)]
@@ -144,6 +160,7 @@ class LooseEnds:
 
     def _without(self, step: int, looks: int, *, over: bool = False) -> None:
         beside, copies, in_vain = self._beside(), self._copied(), self._in_vain()
+        self._follow_frozen()
         for which, parameter in copies.items():
             self._copies.setdefault(which, parameter.detach().reshape(-1)[:_SEEN].clone())
         for name, parameter in self._names.parameters():

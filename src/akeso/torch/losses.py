@@ -275,6 +275,14 @@ def _astray(node: Any, dimensions: int) -> bool:
     return bool(axis % dimensions != 1)
 
 
+def spread_inside(prediction: torch.Tensor, target: torch.Tensor, samples: int) -> bool:
+    """Whether a model has given ``[N, N]`` predictions for ``N`` samples with one target each.
+
+    A column and a row were added up somewhere inside of it.
+    """
+    return samples > 2 and tuple(target.shape) == (samples,) and tuple(prediction.shape) == (samples, samples)
+
+
 def broadcast_of(prediction: torch.Tensor, target: torch.Tensor) -> tuple[int, ...] | None:
     """The shape into which an elementwise comparison grows by accident, as ``[N]`` against ``[N, 1]``.
 

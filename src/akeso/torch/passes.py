@@ -27,6 +27,7 @@ from akeso.torch.losses import (
     broadcast_of,
     pair_given,
     recognise,
+    spread_inside,
     target_first,
 )
 from akeso.torch.mode import Caller, Mode
@@ -37,6 +38,13 @@ from akeso.torch.recurrence import Recurrence
 from akeso.torch.severed import Severed
 from akeso.torch.taps import TAPS, ForwardTap
 
+#: Functions after an answer of an evaluated model in which it shows what becomes of it; a loop over single samples, as
+#: for a confusion matrix that is filled by hand, may go on for long.
+_TELLING = 1000
+#: Losses of answers whose dependence on single tokens is asked for.
+_ANSWERED = frozenset(
+    {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
+)
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
 
@@ -76,11 +84,15 @@ class Passes:
         self._aside = False  # what is called now is none of the script's
         self.forbidden = False  # compiled code is about: hooks and modes would recompile it
         self.calls: list[LossCall] = []
+        self._held: list[
+            LossCall
+        ] = []  # calls of the step under way, while a teacher answers without gradients
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
         self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
         self.margin: tuple[float, torch.Tensor] | None = None  # of a loss over triplets, and what it gave
         self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
+        self._compared_inside: tuple[torch.Tensor, torch.Tensor] | None = None  # the same, while a model runs
         self.dependence = Dependence()
         self.axes = Axes()
         self.severed = Severed()
@@ -93,6 +105,7 @@ class Passes:
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
         self.function_calls = 0
+        self._since = 0  # functions called since the last answer
         self.seconds = 0.0  # that hooks and the mode have taken
 
     # opening and closing -----------------------------------------------------------------------------
@@ -106,6 +119,7 @@ class Passes:
         """See passes from now on."""
         if self.forbidden or self.broken:
             return
+        held = [*self._held, *(self.calls if self.reading else ())]
         self.reading = reading
         self._stack.clear()
         self._read.clear()
@@ -114,7 +128,10 @@ class Passes:
         self.directions = False
         self.let_go()
         if reading:
+            self.calls += held
             self.dependence.begin()
+        else:
+            self._held = held
         self._tap.open()
 
     def end(self) -> None:
@@ -128,7 +145,9 @@ class Passes:
     def let_go(self) -> None:
         """Hold no tensor of the script any longer: the backward pass must find the memory that it finds without us."""
         self.calls.clear()
+        self._held.clear()
         self.aligned = self.recurrence = self.signs = self.margin = self.views = None
+        self._compared_inside = None
         self.own_loss.clear()
         self.dependence.clear()
         self.axes.clear()
@@ -262,18 +281,21 @@ class Passes:
         if given is None or given.requires_grad or not isinstance(module, _WEIGHING):
             return
         whole = self.model_input
-        if whole is not None and _place_of(given) == _place_of(whole) and given.numel() == whole.numel():
+        if whole is not None and place_of(given) == place_of(whole) and given.numel() == whole.numel():
             return
         self._sites.fed(name, given)
 
     def _finish(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._read.add(id(module))
+        self._since = 0
         tensor = first_tensor(output)
         if tensor is not None:
-            self._outputs.append(_place_of(tensor))
+            self._outputs.append(place_of(tensor))
             self._push()
             if self.reading:
                 self.own_loss.gave(output)
+                if tensor.dim() == 0 and self._compared_inside is not None:
+                    self.views = self._compared_inside  # a model that gives its loss and nothing else
             with quiet():
                 self._on_output(module, answer_of(output, tensor), first_tensor(inputs))
                 if not self.reading and not module.training:
@@ -290,6 +312,10 @@ class Passes:
     def function(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A function has been called."""
         self.function_calls += 1
+        if not self.reading:
+            self._since += 1
+            if self._since > _TELLING:
+                return
         if self._aside or peek_interpreter_stack() is not None or _has_no_values(result):
             return
         began = perf_counter()
@@ -318,6 +344,10 @@ class Passes:
                 if self.reading and known is not None and self._first_time():
                     with quiet():
                         self.axes.called(name, known, args, kwargs, result)
+            elif name == "cosine_similarity" and self.reading and self._stack:
+                given = [one for one in (*args[:2], *kwargs.values()) if isinstance(one, torch.Tensor)]
+                if len(given) == 2 and given[0].dim() == 2 and given[0].shape == given[1].shape:
+                    self._compared_inside = (given[0].detach(), given[1].detach())
             elif self.reading and not self._stack:
                 self._written_out(name, args, kwargs, result)
             if not self.reading and not self._stack:
@@ -345,7 +375,7 @@ class Passes:
     def _direction(self, given: list[torch.Tensor]) -> None:
         """Outputs and data are compared by their direction; what a model gave without gradients is no data."""
         data = [one for one in given if not one.requires_grad]
-        said = len(given) == 2 and all(_place_of(one) in self._outputs for one in data)
+        said = len(given) == 2 and all(place_of(one) in self._outputs for one in data)
         if said and given[0].dim() == 2 and given[0].shape == given[1].shape:
             self.views = (given[0].detach(), given[1].detach())
         if len(given) == 2 and len(data) == 1:
@@ -370,7 +400,7 @@ class Passes:
         elif name in SIGNS:
             signs = args[SIGNS[name]] if len(args) > SIGNS[name] else kwargs.get("target")
             self.signs = (name, signs.detach()) if isinstance(signs, torch.Tensor) else None
-        elif self.dependence.wanted and self.reading and name in ("cross_entropy", "nll_loss"):
+        elif self.dependence.wanted and self.reading and name in _ANSWERED:
             self.dependence.answered(*pair_given(args, kwargs), int(kwargs.get("ignore_index", -100)))
         turned = target_first(name, args, kwargs)
         if turned:
@@ -383,6 +413,11 @@ class Passes:
             return
         if self.reading and name not in ("cross_entropy", "nll_loss"):
             self._spread(call.prediction, call.target)
+            given = self.model_input
+            samples = len(given) if given is not None and given.dim() else 0
+            if spread_inside(call.prediction, call.target, samples):
+                shape = tuple(call.prediction.shape)
+                self.broadcasts.append((shape, tuple(call.target.shape), shape))
         self.calls.append(call)
 
     def compared(self, call: LossCall | None) -> None:
@@ -404,7 +439,7 @@ def _has_no_values(result: Any) -> bool:
     return isinstance(result, torch.Tensor) and result.is_meta
 
 
-def _place_of(tensor: torch.Tensor) -> int:
+def place_of(tensor: torch.Tensor) -> int:
     """Where the values of a tensor lie; 0 for those that have no place, as sparse ones and what ``vmap`` hands out."""
     try:
         return tensor.data_ptr()

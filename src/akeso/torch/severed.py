@@ -47,7 +47,9 @@ class Severed:
         if name == GIVES and isinstance(result, tuple):
             kept = kwargs.get("create_graph", args[_KEPT] if len(args) > _KEPT else False)
             by = args[1] if len(args) > 1 else kwargs.get("inputs")
-            if not kept and all(_of_data(one) for one in _flat((by,))):
+            of = _flat((args[0] if args else kwargs.get("outputs"),))
+            # What data alone gives has derivatives that are data, as those that a network is to have.
+            if not kept and not all(map(_of_data, of)) and all(_of_data(one) for one in _flat((by,))):
                 self._numbers.update((id(one), weakref.ref(one)) for one in result if one is not None)
             return
         if not self._numbers or not isinstance(result, torch.Tensor):
