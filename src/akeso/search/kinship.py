@@ -67,11 +67,6 @@ class Kinship:
         self._with_losses = 2 * sum(bool(some.losses) for some in self._traits) > len(self._traits)
         self._after: dict[int, _After | None] = {}
 
-    @property
-    def known(self) -> bool:
-        """Whether any finished trial can be compared with others by more than its curve."""
-        return any(self._comparable(traits, 0) for traits in self._traits[: self._finished])
-
     def __call__(self, prefixes: Floats, traits: Sequence[Traits]) -> tuple[Floats, Floats]:
         """The forecast gain still to come of each trial that has come so far, and its error."""
         gain, error = self._by_curves(prefixes)
