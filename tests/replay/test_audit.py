@@ -61,7 +61,8 @@ from akeso.replay import Run
 run = Run(sys.argv[1], seed=0)
 model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-run.track(model=model, optimizer=optimizer)
+table = torch.nn.Embedding(2000, 4000)  # so that the audit ends while a snapshot is being written
+run.track(model=model, optimizer=optimizer, table=table)
 data = torch.utils.data.TensorDataset(torch.randn(64, 6), torch.randint(0, 3, (64,)))
 for inputs, targets in run.batches(data, batch_size=8, epochs=1):
     optimizer.zero_grad()

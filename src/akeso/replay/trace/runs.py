@@ -8,6 +8,7 @@ from typing import Any
 
 from akeso.replay import snapshot
 from akeso.replay.run import Run
+from akeso.replay.snapshot_background import BackgroundWriter
 from akeso.replay.trace.recorder import Recorder
 
 
@@ -43,14 +44,14 @@ class Redirect:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._made = folder, 0
+        self._folder, self._writers = folder, list[BackgroundWriter]()
         making = Run.__init__
         run_class: Any = Run
 
         def make(run: Run, folder: Any, *arguments: Any, **named: Any) -> None:
-            self._made += 1
             named["snapshot_every"] = min(2, named.get("snapshot_every", 2))
-            making(run, self._place(self._made), *arguments, **named)
+            making(run, self._place(len(self._writers)), *arguments, **named)
+            self._writers.append(run._writer)
 
         run_class.__init__ = make
 
@@ -58,9 +59,13 @@ class Redirect:
         return self._folder.with_name(f"{self._folder.name}{number}")
 
     def typing(self) -> tuple[dict[str, str], ...]:
-        """How the state of the runs is classified: what their newest snapshots say."""
+        """How the state of the runs is classified: what their newest snapshots say.
+
+        The script may have been ended while the first of them was still being written.
+        """
         rows: list[dict[str, str]] = []
-        for number in range(1, self._made + 1):
+        for number, writer in enumerate(self._writers):
+            writer.wait()
             info, _ = snapshot.newest_whole(self._place(number))
             if info is not None:
                 rows += snapshot.load_tree(info)["about"]["typing"]
