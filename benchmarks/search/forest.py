@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akeso.search.recorded import RecordedStudy
-from benchmarks.search.samplers import Array, Ranked
+from benchmarks.search.ranked import Array, Ranked
 from benchmarks.search.space import Choice, Number, Space
 
 #: SMAC's defaults.

@@ -22,7 +22,8 @@ JUDGING = (
     "akeso.diagnosis", "akeso.history", "akeso.search.curves", "akeso.search.measures",
     "akeso.search.optuna_rules", "akeso.search.recorded", "akeso.search.rules", "akeso.search.simulation",
     "akeso.search.tally", "akeso.search.traits", "akeso.search.verdict", "benchmarks.search.evaluation",
-    "benchmarks.search.forest", "benchmarks.search.samplers", "benchmarks.search.space",
+    "benchmarks.search.forest", "benchmarks.search.ranked", "benchmarks.search.samplers",
+    "benchmarks.search.space",
 )  # fmt: skip
 #: Whose source those of rules that are profiles depend on as well.
 PROFILES = (

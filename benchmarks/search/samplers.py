@@ -1,19 +1,8 @@
-"""Samplers that choose among the recorded trials of a pool: random, TPE, GP, and SMAC where it is installed.
-
-In a simulated search a sampler cannot ask for any configuration, only for one that was recorded. TPE and the
-Gaussian process therefore rank the trials of the pool that were not taken yet. They begin with trials that were drawn
-at random; then they may also take those that were recorded because such a sampler had suggested them.
-
-Stopped trials enter with the value they stood at, as a pessimistic estimate of what they would have come to; those
-that never reported with the worst value seen. The Gaussian process and SMAC are shown the end that the rule foresaw,
-where it says one, also of trials that ended early with their value: for Optuna, :class:`akeso.search.InformedSampler`
-does that.
-"""
+"""Samplers that choose among the recorded trials of a pool: random, TPE, GP, and SMAC where it is installed."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,12 +11,12 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtr
 
 from akeso.search.recorded import RecordedStudy
-from akeso.search.simulation import Chooser, Ended, in_order
+from akeso.search.simulation import Chooser, in_order
 from akeso.search.traits import squared_distances
-from benchmarks.search.space import Choice, Space, places
+from benchmarks.search.forest import Smac
+from benchmarks.search.ranked import Array, Ranked
+from benchmarks.search.space import Choice, Space
 
-Array = NDArray[np.float64]
-STARTUP = 10
 CANDIDATES = 24
 #: The variance of a value that two trials with the same configuration differ by, in units of that of all values.
 NOISE = 0.1
@@ -38,53 +27,6 @@ def random_order(
 ) -> Chooser:
     """Trials in random order."""
     return in_order([int(n) for n in np.random.default_rng(seed).permutation(drawn)])
-
-
-class Ranked(ABC):
-    """A chooser that begins at random and then takes the trial with the highest score."""
-
-    _informed = True
-    _startup = STARTUP
-
-    def __init__(
-        self, study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int
-    ) -> None:
-        self._order = [int(n) for n in np.random.default_rng(seed).permutation(drawn)]
-        random = frozenset(self._order)
-        self._order += [trial.number for trial in study.trials if trial.number not in random]
-        self._beginning = len(random)
-        self._draw = np.random.default_rng([seed, 1])
-        self._space = space
-        self._params = {t.number: t.params for t in study.trials}
-        self._row = {trial.number: row for row, trial in enumerate(study.trials)}
-        self._points = np.stack([places(space, t.params) for t in study.trials])
-        self._sign = -1.0 if study.maximize else 1.0
-
-    def __call__(self, ended: Sequence[Ended], taken: frozenset[int]) -> int | None:
-        values = np.array([self._cost(e) for e in ended])
-        known = np.isfinite(values)
-        if len(ended) < self._startup or known.sum() < 4:
-            return next((number for number in self._order[: self._beginning] if number not in taken), None)
-        free = [number for number in self._order if number not in taken]
-        if not free:
-            return None
-        values = np.where(known, values, values[known].max())
-        stopped = np.array([not math.isfinite(e.value) for e in ended])
-        return self._pick(free, [e.number for e in ended], values, stopped)
-
-    def _cost(self, ended: Ended) -> float:
-        expected = ended.verdict.expected(maximize=self._sign < 0) if self._informed else math.nan
-        if math.isfinite(ended.value):
-            cost = self._sign * ended.value
-            return min(cost, expected) if math.isfinite(expected) else cost
-        return expected if math.isfinite(expected) else self._sign * ended.last
-
-    def _rows(self, numbers: Sequence[int]) -> NDArray[np.intp]:
-        return np.array([self._row[number] for number in numbers], np.intp)
-
-    @abstractmethod
-    def _pick(self, free: list[int], seen: list[int], costs: Array, stopped: NDArray[np.bool_]) -> int:
-        """The most promising of the free trials."""
 
 
 class Tpe(Ranked):
@@ -208,17 +150,11 @@ def _likelihood(x: Array, y: Array, scale: float) -> float:
     return float(-0.5 * solved @ solved - np.log(np.diag(cholesky)).sum())
 
 
-def _smac(study: RecordedStudy, space: Space, seed: int, drawn: Sequence[int], planned: int) -> Chooser:
-    from benchmarks.search.forest import Smac  # an extra of its own
-
-    return Smac(study, space, seed, drawn, planned)
-
-
 #: From the trials to choose from, their space, a seed, the numbers of those that were drawn at random, and how many
 #: trials a plain search is to have.
 SAMPLERS: dict[str, Callable[[RecordedStudy, Space, int, Sequence[int], int], Chooser]] = {
     "random": random_order,
     "tpe": Tpe,
     "gp": Gp,
-    "smac": _smac,
+    "smac": Smac,
 }
