@@ -168,3 +168,56 @@ def test_what_was_lost_before_a_teacher_answers_is_a_part_of_the_step() -> None:
     assert watch.history.facts["loss"] == "cross_entropy"
     assert watch.history.facts["loss_terms_least"] == 2
     assert not [one for one in watch.diagnoses if one.severity != "info"]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_a_model_trained_beside_the_watched_one_lends_it_neither_losses_nor_task(first: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 4)
+    labels = (x @ torch.randn(4, 3)).argmax(1)
+    student = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+    other = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(student.parameters(), 3e-3)
+    beside = torch.optim.Adam(other.parameters(), 3e-3)
+    losses = []
+
+    def ours(rows: torch.Tensor) -> None:
+        loss = F.cross_entropy(student(x[rows]), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    def theirs(rows: torch.Tensor) -> None:
+        beside.zero_grad()
+        (1000 * F.mse_loss(other(x[rows]), x[rows].square().sum(1, keepdim=True))).backward()
+        beside.step()
+
+    with akeso.watch(student, optimizer) as watch:
+        for _ in range(100):
+            rows = torch.randint(0, len(x), (32,))
+            for half in (ours, theirs) if first == "ours" else (theirs, ours):
+                half(rows)
+    assert watch.history.series("loss").values.tolist() == pytest.approx(losses)
+    assert watch.history.facts["task"] == "multiclass"
+    assert [diagnosis.problem for diagnosis in watch.diagnoses] == []
+
+
+def test_a_loss_of_two_optimizers_is_heard_where_only_the_second_is_watched() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 4)
+    body, head = nn.Linear(4, 8), nn.Linear(8, 1)
+    theirs, ours = (torch.optim.SGD(part.parameters(), 0.05) for part in (body, head))
+    losses = []
+    with akeso.watch(head, ours) as watch:
+        for step in range(40):
+            rows = torch.arange(32 * step, 32 * (step + 1)) % len(x)
+            loss = F.mse_loss(head(body(x[rows]).relu()), x[rows].sum(1, keepdim=True))
+            theirs.zero_grad()
+            ours.zero_grad()
+            loss.backward()
+            theirs.step()
+            ours.step()
+            losses.append(loss.item())
+    assert watch.history.series("loss").values.tolist() == pytest.approx(losses)
+    assert watch.history.facts["task"] == "regression"

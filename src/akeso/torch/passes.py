@@ -101,6 +101,7 @@ class Passes:
         self.model_input: torch.Tensor | None = None
         self._given_to = 0
         self.models: list[nn.Module] = []  # that ran in this step
+        self.ours = False  # whether any known module has run in this step, on its own or inside of another
         self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
         self.first_use: dict[str, int] = {}
         self.module_calls = 0
@@ -124,6 +125,7 @@ class Passes:
         self._stack.clear()
         self._read.clear()
         self.models.clear()
+        self.ours = False
         self.broadcasts.clear()
         self.directions = False
         self.let_go()
@@ -255,6 +257,7 @@ class Passes:
             name = self._names.module(unwrap(module))
             if name is None:
                 return
+            self.ours = True
             tensor = first_tensor(output)
             if tensor is not None and tensor.is_meta:
                 return

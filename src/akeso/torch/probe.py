@@ -129,6 +129,8 @@ class Probe(Told):
         self._stepped: set[int] = set()
         self._active: set[int] = set()
         self._losses: list[SupportsFloat | torch.Tensor] = []
+        #: Losses that an optimizer of others has used up; ``None`` before there was one.
+        self._others: list[SupportsFloat | torch.Tensor] | None = None
         self._gathered = 0  # losses before the step began
         self._trying: set[int] = (
             set()
@@ -186,7 +188,7 @@ class Probe(Told):
         self._losses.append(value)
         if len(self._losses) >= _BARE and not self._members:
             self._spread_losses()
-        if self._sampling and not self._read:
+        if self._sampling and not self._read and not self._beside():
             self._read = True
             self._passes.end()
             with quiet():
@@ -195,6 +197,12 @@ class Probe(Told):
             self._passes.let_go()
         if began:
             self._own += time.perf_counter() - began
+
+    def _beside(self) -> bool:
+        """Whether a backward pass belongs to another training in the same loop: nothing of ours has run before it."""
+        if self._adopt or not self._passes.open or self._passes.ours:
+            return False
+        return self._others is not None or self.step == 0
 
     def after_backward(self) -> None:
         """The script changes its weights by itself from here on."""
@@ -280,9 +288,12 @@ class Probe(Told):
         """The step is done: finish its readings, count it, decide about the next."""
         if self.calm and self._members.indices.get(id(optimizer)) == 0:
             # Nearly all steps end here, and whatever is done is done with cold caches: it must be little.
-            if self._losses:
-                self._book.put(self.step, 0, self._losses[-1:] if 0 in self._trying else self._losses)
+            losses = self._losses or self._others
+            if losses:
+                self._book.put(self.step, 0, losses[-1:] if 0 in self._trying else losses)
                 self._losses = []
+                if self._others:
+                    self._others = []
             self.step += 1
             if self.step >= self._wake:
                 self._look_after()
@@ -290,12 +301,16 @@ class Probe(Told):
         self._make_way(optimizer)
         index = self._members.index(optimizer)
         if index is None:
+            # What was learnt from is not this training's, unless nothing else follows: a loss may have been for both.
+            self._others, self._losses = self._losses, []
             return
         self._greet(index)
         self.calm = False
         began = time.perf_counter() if self._sampling else 0.0
         # That a second optimizer takes turns with the first is known when it steps: that was the first turn of both.
         late = self.step == 1 and not self._stepped and index not in self._active
+        if self._others:
+            self._losses, self._others = self._losses or self._others, []
         if self._losses:
             if closure:
                 self._loose.before_step(index)
