@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from benchmarks.corpus._case import Case, Parts, Variant, held_out, registered
+from benchmarks.corpus._case import Case, Variant, held_out, registered
+from benchmarks.corpus._parts import Parts
 
 __all__ = ["Case", "Parts", "Variant", "case", "cases", "held_out"]
 

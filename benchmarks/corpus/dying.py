@@ -7,7 +7,8 @@ from torch import nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import Parts, sick
+from benchmarks.corpus._case import sick
+from benchmarks.corpus._parts import Parts
 
 _P = "dying-relu"
 _INIT = ("poor-initialisation",)

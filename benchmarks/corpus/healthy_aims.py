@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import accuracy, healthy_loop
+from benchmarks.corpus._case import healthy_loop
+from benchmarks.corpus._parts import accuracy
 from benchmarks.corpus.healthy_loops import Backbone, pretrained
 
 

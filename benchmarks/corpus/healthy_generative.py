@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import healthy_loop, r2
+from benchmarks.corpus._case import healthy_loop
+from benchmarks.corpus._parts import r2
 
 
 @healthy_loop("well-autoencoder-dense", dataset="mnist", metric="r2", expect=0.4)

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import accuracy, healthy_loop, r2
+from benchmarks.corpus._case import healthy_loop
+from benchmarks.corpus._parts import accuracy, r2
 
 
 def _batches(x: Tensor, y: Tensor, size: int) -> DataLoader[tuple[Tensor, ...]]:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import Parts, healthy
+from benchmarks.corpus._case import healthy
+from benchmarks.corpus._parts import Parts
 
 _log_softmax = partial(F.log_softmax, dim=1)
 

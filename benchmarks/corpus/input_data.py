@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import Pair, Parts, sick
+from benchmarks.corpus._case import sick
+from benchmarks.corpus._parts import Pair, Parts
 
 _P = "abnormal-data"
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import Parts, sick
+from benchmarks.corpus._case import sick
+from benchmarks.corpus._parts import Parts
 
 _A = "improper-output-activation"
 _L = "improper-loss"

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.corpus import models as m
 from benchmarks.corpus import sets
-from benchmarks.corpus._case import accuracy, r2, sick_loop
+from benchmarks.corpus._case import sick_loop
+from benchmarks.corpus._parts import accuracy, r2
 
 
 @sick_loop(

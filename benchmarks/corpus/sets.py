@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import data
-from benchmarks.corpus._case import Pair
+from benchmarks.corpus._parts import Pair
 
 
 def _pair(x: data.Array, y: data.Array, count: int) -> tuple[np.ndarray, Tensor]:  # type: ignore[type-arg]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.corpus._case import Parts
+from benchmarks.corpus._parts import Parts
 
 
 def loader(parts: Parts, seed: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ def _share(ctx: click.Context, param: click.Parameter, value: str) -> float:
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing; the exit code and --json tell.")
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
-def run(script: str, arguments: tuple[str, ...], is_module: bool, **options: Any) -> RunRequest:
+def run(script: str, arguments: tuple[str, ...], is_module: bool, **options: Any) -> Callable[[], int]:
     """Run a training script as it is, watch it, and say what is wrong with it.
 
     Options of akeso come before the script, the script's own after it:
@@ -89,6 +91,13 @@ def run(script: str, arguments: tuple[str, ...], is_module: bool, **options: Any
     keeps its own code.
     """
     try:
-        return RunRequest.checked(script, arguments, is_module, **options)
+        request = RunRequest.checked(script, arguments, is_module, **options)
     except BadInput as error:
         raise click.UsageError(str(error)) from error
+    return partial(_make, request)
+
+
+def _make(request: RunRequest) -> int:
+    from akeso.script.session import Session
+
+    return Session(request).run()

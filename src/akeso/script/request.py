@@ -31,7 +31,7 @@ def _check_profile(profile: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run to be made. Calling it makes the run and returns the exit code."""
+    """A run to be made."""
 
     program: Program
     folder: Path | None = None
@@ -102,9 +102,3 @@ class RunRequest:
             statistics=statistics,
             quiet=quiet,
         )
-
-    def __call__(self) -> int:
-        """Make the run."""
-        from akeso.script.session import Session
-
-        return Session(self).run()

@@ -5,46 +5,41 @@ from __future__ import annotations
 import io
 import multiprocessing
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from akeso.errors import BadInput
+from akeso.treatment.assembly import assemble
 from akeso.treatment.prescription import Prescription
 from akeso.treatment.program import Attempt
-
-if TYPE_CHECKING:
-    from akeso.treatment.recipe_program import RecipeProgram
-
+from akeso.treatment.recipe import Recipe
 
 #: Seconds after which a forked process that has not taken a first gradient never will.
 _TO_BEGIN = 20.0
 
 
 def attempt_in_child(
-    program: RecipeProgram, prescription: Prescription, seed: int, max_steps: int | None, stop_on_error: bool
+    recipe: Recipe, prescription: Prescription, seed: int, attempting: Callable[[], Attempt]
 ) -> Attempt:
-    """Fork, train there, hand the result back; a crash, a kill or a time limit is told in the attempt."""
+    """Fork, make the attempt there, hand the result back; a crash, a kill or a time limit is told in the attempt."""
     if "fork" not in multiprocessing.get_all_start_methods():
         raise BadInput("isolate=True needs a system that can fork; leave it out here.")
-    if program.recipe.place.type != "cpu":
-        raise BadInput(
-            f"isolate=True works on the CPU only, but the recipe's device is {program.recipe.place}."
-        )
+    if recipe.place.type != "cpu":
+        raise BadInput(f"isolate=True works on the CPU only, but the recipe's device is {recipe.place}.")
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     began = time.perf_counter()
-    child = context.Process(
-        target=_work, args=(there, program, prescription, seed, max_steps, stop_on_error), daemon=True
-    )
+    child = context.Process(target=_work, args=(there, attempting), daemon=True)
     child.start()
     there.close()
     answer: tuple[Attempt, bytes] | None = None
     failed = ""
     try:
-        limit = program.recipe.time_limit
+        limit = recipe.time_limit
         if not here.poll(_TO_BEGIN):
             failed = (
                 "the process could not begin: what was trained in this one before leaves no arithmetic to a fork of "
@@ -67,27 +62,20 @@ def attempt_in_child(
             failed = f"the process ended with {_exit(child.exitcode)}"
         return Attempt(prescription, seed, 0, seconds, failed=failed)
     attempt, weights = answer
-    return replace(attempt, seconds=seconds, model=_rebuilt(program, prescription, seed, weights))
+    return replace(attempt, seconds=seconds, model=_rebuilt(recipe, prescription, seed, weights))
 
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def _work(
-    there: Connection,
-    program: RecipeProgram,
-    prescription: Prescription,
-    seed: int,
-    max_steps: int | None,
-    stop: bool,
-) -> None:
+def _work(there: Connection, attempting: Callable[[], Attempt]) -> None:
     # Threads of the parent's arithmetic do not survive a fork; one thread needs none.
     torch.set_num_threads(1)
     weights = torch.ones(64, 64, requires_grad=True)
     (weights @ weights).relu().sum().backward()
     there.send("begun")
-    attempt = program.attempt_here(prescription, seed, max_steps, stop)
+    attempt = attempting()
     buffer = io.BytesIO()
     if attempt.model is not None:
         torch.save(attempt.model.state_dict(), buffer)
@@ -95,14 +83,12 @@ def _work(
     there.close()
 
 
-def _rebuilt(program: RecipeProgram, prescription: Prescription, seed: int, weights: bytes) -> Any:
+def _rebuilt(recipe: Recipe, prescription: Prescription, seed: int, weights: bytes) -> Any:
     """The model in this process, with the weights that were trained in the other."""
     if not weights:
         return None
-    from akeso.treatment.assembly import assemble
-
     state = torch.load(io.BytesIO(weights), weights_only=True)
     with torch.random.fork_rng(devices=[]):
-        model = assemble(program.recipe, prescription, seed).model
+        model = assemble(recipe, prescription, seed).model
     model.load_state_dict(state)
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,11 +78,12 @@ class RecipeProgram(Program):
         chosen = self.recipe.seed if seed is None else seed
         for edit in prescription.of("reseed"):
             chosen = int(edit.values["seed"])
+        attempting = partial(self._attempt_here, prescription, chosen, max_steps, stop_on_error)
         if self.recipe.isolate:
-            return attempt_in_child(self, prescription, chosen, max_steps, stop_on_error)
-        return self.attempt_here(prescription, chosen, max_steps, stop_on_error)
+            return attempt_in_child(self.recipe, prescription, chosen, attempting)
+        return attempting()
 
-    def attempt_here(
+    def _attempt_here(
         self, prescription: Prescription, seed: int, max_steps: int | None, stop_on_error: bool
     ) -> Attempt:
         """Make the attempt in this process; whatever it raises is told in the attempt."""
