@@ -169,3 +169,31 @@ def test_one_function_is_none_too_many_and_two_may_do() -> None:
     assert not _found(squashed, {**SURE, "output_min": 0.27}, left=0.05)
     # What is no probability to begin with may go through anything.
     assert not _found({**ANSWERS, "output_activation": "sigmoid", "output_activation_of": "elu"}, SURE)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "named"),
+    [(0.98, 0.98, True), (0.6, 0.98, False), (1.3, 1.3, False), (0.3, 0.3, False)],
+    ids=["cosines", "still growing", "beyond one", "far from one"],
+)
+def test_cosines_are_named_though_their_loss_falls_a_little(start: float, end: float, named: bool) -> None:
+    facts = {"loss": "cross_entropy", "classes": 100, "target_kind": "indices", "output_activation": "none"}
+    run = {
+        "output_min": -0.7,
+        "output_max": lambda share: start + (end - start) * share,
+        "output_confidence": 0.023,
+        "target_classes": 100.0,
+        "target_top_share": 0.02,
+        "prediction_top_share": 0.02,
+    }
+    sketch = Sketch(
+        loss=falling(4.6, 3.7, 3.0),
+        noise=0.002,
+        baseline=math.log(100),
+        accuracy=flat(0.88),
+        facts=facts,
+        run=run,
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if "lie too close together" in one.sentence]
+    assert [one.problem for one in found] == (["improper-output-activation"] if named else [])
+    assert all(one.evidence["output_confidence"] == 0.023 for one in found)

@@ -288,6 +288,18 @@ def test_embeddings_that_start_too_large_are_drawn_small() -> None:
     assert "tables" not in candidates(_history(), [_found("poor-initialisation")])[0].prescription[0].values
 
 
+@pytest.mark.parametrize(("sure", "classes", "factor"), [(0.02, 200, 7.1), (0.4, 10, 3.8), (0.9, 2, 2.1)])
+def test_logits_too_close_together_get_the_factor_that_makes_answers_sure(
+    sure: float, classes: int, factor: float
+) -> None:
+    history = _history(task="multiclass", loss="cross_entropy", classes=classes, target_kind="indices")
+    found = replace(_found("improper-output-activation"), evidence={"output_confidence": sure})
+    first = candidates(history, [found])[0].prescription
+    assert [(edit.remedy, edit.values["factor"]) for edit in first] == [("scale-logits", factor)]
+    others = candidates(history, [_found("improper-output-activation")])
+    assert not any(one.prescription.of("scale-logits") for one in others)
+
+
 @pytest.mark.parametrize(
     ("output", "told"), [("exp", True), ("softplus", True), ("none", False), ("tanh", False)]
 )

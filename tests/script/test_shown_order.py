@@ -422,3 +422,50 @@ def test_gradients_that_are_cleared_before_the_step_are_kept_for_it(tmp_path, mo
     assert alike(names["model"], meant["model"])
     right = perform(tmp_path, NET + loop, edit("delay-zero-grad"))
     assert "no gradients are cleared between" in right.refused["delay-zero-grad"]
+
+
+COSINES = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+torch.manual_seed(0)
+x, y = torch.randn(64, 8), torch.randint(0, 5, (64,))
+
+class Cosines(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, 8))
+
+    def forward(self, x):
+        return F.normalize(x) @ F.normalize(self.weight).T
+
+model = Cosines()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+for i in range(0, 64, 8):
+    optimizer.zero_grad()
+    {loss}(model(x[i:i + 8]), y[i:i + 8]).backward()
+    optimizer.step()
+with torch.no_grad():
+    answers = model(x)
+    judged = {loss}(answers, y).item()
+"""
+
+
+@pytest.mark.parametrize("loss", ["criterion", "F.cross_entropy"])
+def test_logits_are_multiplied_wherever_the_loss_is_called(tmp_path, monkeypatch, loss):
+    monkeypatch.chdir(tmp_path)
+    source = COSINES.format(loss=loss)
+    told = edit("scale-logits", factor=12.0)
+    change, tried, names = shown(tmp_path, source, told)
+    assert not change.words
+    assert f"judged = {loss}(12 * answers, y).item()" in change.diff
+    assert alike(tried["model"], names["model"])
+    assert tried["judged"] == pytest.approx(names["judged"])
+    assert not alike(perform(tmp_path, source)["model"], names["model"])
+
+
+def test_what_is_no_logit_is_not_multiplied(tmp_path):
+    source = COSINES.format(loss="F.multi_margin_loss")
+    refused = perform(tmp_path, source, edit("scale-logits", factor=12.0)).refused
+    assert "takes no logits" in refused["scale-logits"] or "by hand" in refused["scale-logits"]

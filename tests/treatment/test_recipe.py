@@ -226,6 +226,29 @@ def test_a_loss_of_counts_that_is_given_rates_is_told_so(loss: Any) -> None:
     assert "not made for counts" in other.refused[0][1]
 
 
+def test_cosines_get_a_factor() -> None:
+    x = torch.randn(400, 12, generator=torch.Generator().manual_seed(0))
+    data = (x, x.argmax(1))
+
+    class Cosines(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.classes = nn.Linear(12, 32), nn.Parameter(torch.randn(12, 32))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.normalize(self.line(x)) @ nn.functional.normalize(self.classes).T
+
+    parts = recipe(model=Cosines, train=data, val=data, loss="cross_entropy", lr=0.01, epochs=8)
+    factor = Edit("scale-logits", "", {"factor": 14.0})
+    cured, plainly = RecipeProgram(parts).attempt(Prescription([factor])), plain(parts)
+    assert not cured.refused
+    first, last = (one.history.series("loss").values[-10:].mean() for one in (plainly, cured))
+    assert last < 0.7 * first
+    assert (cured.metric or 0.0) >= (plainly.metric or 1.0)
+    other = RecipeProgram(recipe(loss="mse_loss", epochs=1)).attempt(Prescription([factor]))
+    assert "no logits" in other.refused[0][1]
+
+
 def test_what_a_recipe_does_already_is_refused() -> None:
     program = RecipeProgram(recipe())
     for name in ("add-zero-grad", "set-mode"):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
+import numpy as np
+
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import Standing, standing
@@ -77,14 +79,16 @@ class Fit:
         }
         return {name: value for name, value in found.items() if value not in (None, "")}
 
-    def symptom(self, name: str, found: Finding, history: History, stand: Standing) -> Symptom:
-        """What was found, as an error where it is definite or the training suffers."""
+    def symptom(
+        self, name: str, found: Finding, history: History, stand: Standing, **figures: float
+    ) -> Symptom:
+        """What was found, as an error where it is definite or the training suffers, with further ``figures`` of it."""
         sentence, confidence, definite = found
         if self.called:
             sentence = sentence.replace(f"`{self.loss}`", f"`{self.called}`")
         start, _ = network.extent(history)
         severity: Severity = "error" if definite or stand.suffers(0.5) else "warning"
-        evidence = {**self.figures(), **stand.evidence()}
+        evidence = {**self.figures(), **figures, **stand.evidence()}
         return Symptom(name, severity, confidence, start, "", evidence, sentence)
 
 
@@ -173,6 +177,8 @@ class ImproperOutputActivation(Detector):
     unsure: float = 0.1
     unsure_loss: float = 0.5
     worth_a_fall: float = 0.005
+    near: float = 0.8
+    grown: float = 1.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
@@ -186,10 +192,14 @@ class ImproperOutputActivation(Detector):
         if known is None:
             return
         found = self._classes(known, stand) or self._yes_or_no(known, stand) or self._shares(known)
-        found = found or self._twice(known, stand) or self._timid(history, known, stand)
-        found = found or self._values(known, stand)
+        found = found or self._twice(known, stand) or self._values(known, stand)
         if found is not None:
             yield known.symptom(self.name, found, history, stand)
+            return
+        sure = curves.median(curves.tail(history.series("output_confidence").finite().values, 0.3, 3))
+        timid = self._timid(history, known, stand, sure)
+        if timid is not None:
+            yield known.symptom(self.name, timid, history, stand, output_confidence=float(f"{sure:.3g}"))
 
     def _certain(self, history: History, evidence: dict[str, Any], sentence: str, helps: str) -> Symptom:
         """What a single batch has proved: no curve has to tell."""
@@ -359,15 +369,16 @@ class ImproperOutputActivation(Detector):
         )
         return f"A {known.activation} is applied {twice} before `{known.loss}`: {why}.", 0.93, True
 
-    def _timid(self, history: History, known: Fit, stand: Standing) -> Finding | None:
+    def _timid(self, history: History, known: Fit, stand: Standing, sure: float) -> Finding | None:
         """Answers that are right as a rule, and given with next to no confidence, so that the loss stays at chance.
 
-        Logits that are bounded, as cosines are, cannot say more than that over many classes.
+        Logits that are bounded, as cosines are, cannot say more than that over many classes. Others that are only on
+        their way show it in a loss that still falls.
         """
-        sure = curves.median(curves.tail(history.series("output_confidence").finite().values, 0.3, 3))
         right = 1.0 - stand.remaining_error * (1.0 - stand.chance)
         late = network.up_to_date(history, "output_confidence") and stand.over >= self.wait
         falls = stand.recent.falls and -stand.recent.change > self.worth_a_fall * stand.baseline
+        falls = falls and not self._cosines(history, known)
         if known.loss != "cross_entropy" or not late or falls or not self._harmed(stand, self.unsure_loss):
             return None
         if not max(sure, stand.chance) <= self.unsure * right:
@@ -380,6 +391,13 @@ class ImproperOutputActivation(Detector):
             0.85,
             False,
         )
+
+    def _cosines(self, history: History, known: Fit) -> bool:
+        """Whether no logit was ever beyond 1 in size, and the largest have long come near to it."""
+        largest = history.series("output_max").finite().values
+        before, late = (float(np.max(part, initial=0.0)) for part in np.array_split(largest, 3)[1:])
+        within = -1.0 - self.tolerance <= known.low and known.high <= 1.0 + self.tolerance
+        return within and late >= self.near and late <= self.grown * before
 
     def _shares(self, known: Fit) -> Finding | None:
         """A softmax shares out 1, and the targets ask for several times as much, over whichever axis it is."""

@@ -33,6 +33,7 @@ from akeso.remedies.objective import (
     LossAndOutput,
     MeanReduction,
     RobustLoss,
+    ScaleLogits,
     ScaleTargets,
     TargetUnits,
 )
@@ -66,7 +67,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "missing-zero-grad": (ZeroGrad(),),
     "parameters-not-trained": (KeepAttached(), DelayZeroGrad(), TrainEverything()),
     "wrong-mode": (Mode(),),
-    "improper-output-activation": (LossAndOutput(output=True),),
+    "improper-output-activation": (ScaleLogits(), LossAndOutput(output=True)),
     "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),
     "abnormal-data": (Shuffle(), ScaleInputs(), EmbedNames(), RobustLoss(), TargetUnits()),
     "poor-initialisation": (Reinitialise(), InsertNormalisation(), SubstituteActivation()),

@@ -50,6 +50,7 @@ from akeso.errors import BadInput
 #: weight-classes          ``kind``: "inverse-frequency"
 #: standardise-targets     none
 #: scale-targets           ``low``, ``high``: targets between these are brought between 0 and 1
+#: scale-logits            ``factor``: what cross entropy takes is multiplied by it
 #: scale-inputs            ``kind``: "standard", "none" to clean alone; ``nan``: "impute"; ``outliers``: "clip", "keep"
 #: embed-inputs            ``names``: the largest number that stands for one
 #: roll-back               ``step``, ``skip``, ``factor``
@@ -91,6 +92,7 @@ REMEDIES: Mapping[str, str] = {
     "weight-classes": "rare classes weighted up",
     "standardise-targets": "targets standardised, predictions handed back in the original units",
     "scale-targets": "targets between 0 and 1",
+    "scale-logits": "logits multiplied before cross entropy",
     "embed-inputs": "numbers of names looked up instead of multiplied",
     "scale-inputs": "inputs cleaned and scaled by the training data",
     "roll-back": "back to a snapshot before the trouble",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from akeso.detectors.task import ONE_SIDED
@@ -187,6 +188,31 @@ def _of_rates(history: History, facts: Chart) -> Iterable[Prescription]:
     if facts.loss == "poisson_nll_loss" and logarithms is True and facts.output in ONE_SIDED:
         values = {"from": facts.loss, "to": facts.loss, "log_input": False}
         yield Prescription([Edit("substitute-loss", "", values)])
+
+
+#: How sure answers should be able to become, and the factors that are given for it.
+_SURE, _FACTORS = 0.99, (2.0, 100.0)
+
+
+class ScaleLogits(Remedy):
+    """A factor for logits that lie too close together, as cosines do, where the answers are right and hardly sure.
+
+    It is such that the distance which gives them the little confidence they have gives them nearly all.
+    """
+
+    name = "scale-logits"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        others = chart(history).classes - 1
+        for found in diagnoses:
+            sure = found.evidence.get("output_confidence")
+            if sure is None or others < 1 or not 0 < sure < _SURE:
+                continue
+            apart, wanted = (math.log(others * share / (1 - share)) for share in (sure, _SURE))
+            low, high = _FACTORS
+            factor = min(max(wanted / apart, low), high) if apart > 0 else high
+            yield Prescription([Edit("scale-logits", "", {"factor": float(f"{factor:.2g}")})])
+            return
 
 
 class RobustLoss(Remedy):

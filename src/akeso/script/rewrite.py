@@ -71,6 +71,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "set-batch-size": loop.set_batch_size,
     "substitute-loss": losses.substitute_loss,
     "scale-targets": losses.scale_targets,
+    "scale-logits": losses.scale_logits,
     "mean-reduction": losses.mean_reduction,
     "fix-broadcast": losses.fix_broadcast,
     "weight-classes": losses.weight_classes,

@@ -69,6 +69,20 @@ def scale_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> st
     return f"bring targets between 0 and 1 before the loss: (target - {low:g}) / {high - low:g}"
 
 
+def scale_logits(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Logits times a factor, wherever the loss is called that training goes by: in evaluation, too."""
+    factor = f"{float(edit.values['factor']):g}"
+    lines = [int(place["line"]) for place in clues.places.get("loss", ())]
+    trained = [
+        call for line in lines for call in draft.calls(None, line) if call.args and is_loss(draft, call)
+    ]
+    names = {draft.text(call.func) for call in trained}
+    for call in draft.calls():
+        if call.args and draft.text(call.func) in names and not isinstance(call.args[0], ast.Starred):
+            draft.replace(call.args[0], f"{factor} * {whole(draft, call.args[0])}")
+    return None if names else f"multiply the logits by {factor} before the loss"
+
+
 def mean_reduction(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
     """The mean over the batch instead of the sum."""
     done = False

@@ -248,12 +248,18 @@ def _edit_loss(built: Assembly, prescription: Prescription, output: Any, last: s
         built.loss = losses.Between(built.loss, low, high)
         return f"targets from {low:g} to {high:g} as 0 to 1"
 
+    def multiply(edit: Edit) -> str:
+        factor = float(edit.values["factor"])
+        built.loss = losses.multiplied(built.loss, factor)
+        return f"logits times {factor:g}"
+
     def average(edit: Edit) -> str:
         built.loss = losses.averaged(built.loss)
         return "loss averaged over the batch"
 
     _each(built, prescription, "substitute-loss", substitute)
     _each(built, prescription, "scale-targets", scale)
+    _each(built, prescription, "scale-logits", multiply)
     _each(built, prescription, "weight-classes", weigh)
     _each(built, prescription, "fix-broadcast", reconcile)
     _each(built, prescription, "mean-reduction", average)
@@ -355,6 +361,7 @@ SUPPORTED = frozenset(MODEL_REMEDIES) | {
     "scale-inputs",
     "standardise-targets",
     "scale-targets",
+    "scale-logits",
     "substitute-loss",
     "weight-classes",
     "fix-broadcast",

@@ -15,6 +15,7 @@ _BY_LOSS: Final = (
     "weight-classes",
     "standardise-targets",
     "scale-targets",
+    "scale-logits",
     "set-output-bias",
     "mean-reduction",
 )

@@ -81,6 +81,13 @@ def told_of_rates(call: Call, *, log_input: bool) -> Call:
     return replace(call.with_(log_input=log_input), substituted=True)
 
 
+def multiplied(call: Call, factor: float) -> Call:
+    """The call on so many times the logits."""
+    if call.name != "cross_entropy":
+        raise Refused(f"{call.name} takes no logits of classes")
+    return replace(call.with_(input=factor * call.prediction), substituted=True)
+
+
 def between_zero_and_one(call: Call, low: float, high: float) -> Call:
     """The call on targets that go from 0 to 1 instead of from ``low`` to ``high``."""
     if call.name not in _BINARY:

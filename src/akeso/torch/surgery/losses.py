@@ -131,6 +131,24 @@ class Between:
         return self.loss(output, between(target, output, self.low, self.high))
 
 
+@dataclass(frozen=True, eq=False)
+class Multiplied:
+    """A loss of scores, given so many times what the model gives."""
+
+    loss: Loss
+    factor: float
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.loss(self.factor * output, target)
+
+
+def multiplied(loss: Loss, factor: float) -> Loss:
+    """Cross entropy on so many times the logits."""
+    if loss_name(loss) != "cross_entropy":
+        raise Refused(f"the loss {loss_name(loss)} takes no logits of classes")
+    return Multiplied(loss, factor)
+
+
 def between(target: Tensor, output: Tensor, low: float, high: float) -> Tensor:
     """Targets from ``low`` to ``high`` as numbers from 0 to 1, in the kind of the output."""
     if not high > low:
@@ -185,7 +203,7 @@ def loss_name(loss: Any) -> str:
     """
     if isinstance(loss, TaskLoss):
         return loss.name
-    if isinstance(loss, Reconciled | PerSample | InUnits):
+    if isinstance(loss, Reconciled | PerSample | InUnits | Multiplied):
         return loss_name(loss.loss)
     if isinstance(loss, functools.partial):
         return loss_name(loss.func)

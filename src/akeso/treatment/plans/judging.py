@@ -32,8 +32,8 @@ _AT_ONCE = frozenset(
     {
         "substitute-activation", "insert-normalisation", "add-residual", "reinitialise", "set-dropout", "embed-inputs",
         "turn-recurrence", "turn-pictures",
-        "substitute-loss", "scale-inputs", "scale-targets", "standardise-targets", "fix-broadcast", "mean-reduction",
-        "set-batch-size", "shuffle-data",
+        "substitute-loss", "scale-inputs", "scale-targets", "scale-logits", "standardise-targets", "fix-broadcast",
+        "mean-reduction", "set-batch-size", "shuffle-data",
     }
 )  # fmt: skip
 #: What changes no more than the rate.

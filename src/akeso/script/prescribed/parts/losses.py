@@ -18,6 +18,7 @@ from akeso.script.prescribed.loss_changes import (
     Call,
     Counts,
     between_zero_and_one,
+    multiplied,
     substituted,
     told_of_rates,
     without_missing,
@@ -46,6 +47,7 @@ class Losses(Part):
         "mean-reduction": "no loss was summed by a loss function of torch",
         "weight-classes": _BY_HAND,
         "scale-targets": _BY_HAND,
+        "scale-logits": _BY_HAND,
         "fix-broadcast": "no output and target of different shape but equal size were compared",
         "set-output-bias": _BY_HAND,
         "standardise-targets": "the script computes its loss by hand, or not as a regression",
@@ -139,6 +141,8 @@ class Losses(Part):
                     call = self._substituted(call, edit)
                 elif edit.remedy == "scale-targets":
                     call = between_zero_and_one(call, float(edit.values["low"]), float(edit.values["high"]))
+                elif edit.remedy == "scale-logits":
+                    call = multiplied(call, float(edit.values["factor"]))
                 elif edit.remedy == "weight-classes" and training:
                     call = self._weighted(call)
                 elif edit.remedy == "mean-reduction" and training:
