@@ -45,6 +45,8 @@ THRICE = "thrice"
 _FASTER = 3.0
 #: None of them is a rule that anybody could run.
 YARDSTICKS = (AGAIN, KNOWING, THRICE)
+#: Ours with bounds on false stops that are looser than by default, which are compared where they are asked for.
+LOOSER = {f"akeso-{rate:g}": replace(AKESO, false_stops=rate) for rate in (0.05, 0.1, 0.2)}
 
 
 def _pruner(name: str, epochs: int) -> Rule:
@@ -91,6 +93,7 @@ RULES: dict[str, Callable[[int], Rule]] = {
     "extrapolation": lambda epochs: ExtrapolationRule(),
     "bttackler": lambda epochs: ProfileRule(BTTACKLER),
     "akeso": lambda epochs: ProfileRule(AKESO),
+    **{name: lambda epochs, profile=profile: ProfileRule(profile) for name, profile in LOOSER.items()},
 }
 
 

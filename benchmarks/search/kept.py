@@ -30,7 +30,7 @@ PROFILES = (
     "akeso.search.forecast", "akeso.search.judge", "akeso.search.kin", "akeso.search.kinship",
     "akeso.search.profiles", "akeso.search.regression", "akeso.search.student",
 )  # fmt: skip
-_ARE_PROFILES = frozenset({"akeso", "bttackler"})
+_ARE_PROFILES = ("akeso", "bttackler")
 
 
 class Kept:
@@ -58,7 +58,7 @@ class Kept:
         trials = " ".join([*map(str, of), _digest(told)])
 
         def named(rule: str, seed: int) -> str:
-            return f"{rule} {seed} {trials} {self._with_profiles if rule in _ARE_PROFILES else self._source}"
+            return f"{rule} {seed} {trials} {self._with_profiles if rule.startswith(_ARE_PROFILES) else self._source}"
 
         return named
 
