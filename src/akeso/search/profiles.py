@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, Final
 
+from akeso.catalogue import PROBLEMS
 from akeso.errors import BadInput
 
 #: Problems that cannot get better by themselves: the network computes nothing, or nothing finite.
@@ -98,6 +100,13 @@ def _problems(field: str, given: object) -> frozenset[str]:
     if not all(isinstance(name, str) for name in named):
         raise BadInput(
             f"{field} of a search profile is a set of problems such as {{'dying-relu'}}, but got {given!r}"
+        )
+    unknown = [str(name) for name in named if name not in PROBLEMS]
+    if unknown:
+        near = get_close_matches(unknown[0], list(PROBLEMS), 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "`akeso list` has all there are"
+        raise BadInput(
+            f"{field} of a search profile names {unknown[0]!r}, but there is no problem of that name; {hint}"
         )
     return frozenset(map(str, named))
 

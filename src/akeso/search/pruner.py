@@ -44,8 +44,8 @@ class DiagnosisPruner(BasePruner):
     Args:
         wrapped: A pruner that is asked when akeso has no objection.
         profile: ``akeso``, ``bttackler`` or a :class:`SearchProfile`.
-        on_problem: What :func:`akeso.search.watch` does by default; ``shadow`` also keeps this pruner from
-            pruning by itself.
+        on_problem: What :func:`akeso.search.watch` does by default; in ``shadow`` this pruner prunes
+            nothing either, nor does the one that it wraps.
         epochs: Reports of a whole trial, for objectives without :func:`akeso.search.watch`; by default those of
             the longest completed trial.
         value: Whether a trial is worth its ``last`` or its ``best`` report.
@@ -84,6 +84,9 @@ class DiagnosisPruner(BasePruner):
         if self.wrapped is None or not self.wrapped.prune(study, trial):
             return False
         verdict = Verdict.of_pruner(self.wrapped, len(trial.intermediate_values))
+        if self.on_problem == "shadow":
+            safely(lambda: self._noted(study, trial, verdict), None)
+            return False
         safely(lambda: self._stopped(study, trial, verdict), None)
         return True
 
@@ -102,12 +105,17 @@ class DiagnosisPruner(BasePruner):
         if verdict.action != "stop":
             return False
         if self.on_problem == "shadow":
-            if memory.SHADOW not in trial.user_attrs:
-                self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
+            self._noted(study, trial, verdict)
             return False
         self._stopped(study, trial, verdict)
         inform(study)
         return True
+
+    def _noted(self, study: Any, trial: Any, verdict: Verdict) -> None:
+        """Keep the first verdict of a trial that nothing ends."""
+        # The wrapped pruner is asked with the attributes of before: those of the storage may be newer.
+        if memory.SHADOW not in study._storage.get_trial(trial._trial_id).user_attrs:
+            self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
 
     def _stopped(self, study: Any, trial: Any, verdict: Verdict) -> None:
         """Say why, once: an objective may ask again and again, and go on whatever it hears."""
