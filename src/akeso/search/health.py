@@ -215,7 +215,7 @@ class Health:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
             "outcome": outcome,
-            "profile": self.profile.name,
+            "profile": self.profile.title,
             "mode": self.mode,
             "epochs": self.epochs,
             "guarded": self._guarded and self.mode != "shadow",

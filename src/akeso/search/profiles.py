@@ -83,11 +83,21 @@ class SearchProfile:
     @property
     def digest(self) -> str:
         """The profile in one line: what a study remembers of the rules it was run under."""
-        parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            parts.append(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value}")
-        return ";".join(parts)
+        return ";".join(self._parts())
+
+    @property
+    def title(self) -> str:
+        """The name of the profile, and what was changed in one that comes with akeso: what a trial notes of it."""
+        known = PROFILES.get(self.name, self)._parts()
+        changed = [part for part in self._parts() if part not in known]
+        return f"{self.name} with {', '.join(changed)}" if changed else self.name
+
+    def _parts(self) -> list[str]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [
+            f"{name}={sorted(value) if isinstance(value, frozenset) else value}"
+            for name, value in values.items()
+        ]
 
 
 def _is_number(value: object) -> bool:

@@ -99,7 +99,7 @@ class DiagnosisPruner(BasePruner):
             inform(study)  # also of those that another worker stopped
         if judge.guarding and self.on_problem != "shadow" and not memory.about(trial):
             # Of the trials that ran under a threshold only those are seen that did not cross it.
-            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.name, "guarded": True}})
+            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.title, "guarded": True}})
         costs = costs_so_far(values, maximize=maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, Traits(trial.params))
         if verdict.action != "stop":
@@ -122,7 +122,7 @@ class DiagnosisPruner(BasePruner):
         if memory.about(trial).get("outcome") == "stopped":
             return
         verdict = _at_report(verdict, trial)
-        about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
+        about = {"outcome": "stopped", "profile": self.profile.title, **memory.foreseen(verdict)}
         self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
