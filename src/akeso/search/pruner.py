@@ -113,8 +113,7 @@ class DiagnosisPruner(BasePruner):
 
     def _noted(self, study: Any, trial: Any, verdict: Verdict) -> None:
         """Keep the first verdict of a trial that nothing ends."""
-        # The wrapped pruner is asked with the attributes of before: those of the storage may be newer.
-        if memory.SHADOW not in study._storage.get_trial(trial._trial_id).user_attrs:
+        if memory.SHADOW not in trial.user_attrs:
             self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
 
     def _stopped(self, study: Any, trial: Any, verdict: Verdict) -> None:
@@ -126,9 +125,12 @@ class DiagnosisPruner(BasePruner):
         self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
-        # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones.
+        # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones. What the
+        # trial itself remembers is not read again before it ends: without a note there, all would be written anew at
+        # every report.
         for key, value in attributes.items():
             study._storage.set_trial_user_attr(trial._trial_id, key, value)
+            trial.user_attrs[key] = value
 
 
 def _at_report(verdict: Verdict, trial: Any) -> Verdict:
