@@ -94,6 +94,7 @@ def test_an_interruption_is_none_of_ours() -> None:
     with pytest.raises(KeyboardInterrupt):
         made.optimize(run, n_trials=1)
     assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "crashed"
+    assert [(row["outcome"], row["sentence"]) for row in of_study(made)] == [("crashed", "KeyboardInterrupt")]
 
 
 @pytest.mark.parametrize("numbered", [False, True])
@@ -134,6 +135,80 @@ def test_a_second_watch_of_a_trial_is_mentioned_once(caplog: pytest.LogCaptureFi
         made.optimize(folds, n_trials=2)
     assert ["report the mean" in message for message in caplog.messages] == [True]
     assert made.best_value == 1.5
+
+
+def test_a_watch_inside_of_one_of_the_same_trial_is_mentioned_and_none_beside_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def nested(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=2) as outer:
+            with akeso.search.watch(trial, epochs=2) as inner:
+                inner.report(0.5)
+                inner.report(0.4)
+            outer.report(0.3, step=2)
+            outer.report(0.2, step=3)
+        return outer.value
+
+    made, beside = study(), study()
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        one, other = beside.ask(), beside.ask()
+        with akeso.search.watch(one, epochs=1), akeso.search.watch(other, epochs=1):
+            assert not caplog.messages
+        made.optimize(nested, n_trials=2)
+    assert ["watched for a second time" in message for message in caplog.messages] == [True]
+    assert [trial.value for trial in made.trials] == [0.2, 0.2]
+
+
+def test_steps_that_are_reported_after_later_ones_are_taken_in_their_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As of an evaluation that runs beside the training: the study has its curves in the order of steps."""
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=5) as health:
+            for step in (0, 2, 1, 4, 3):
+                health.report(1 - 0.1 * step, step, loss=float(step))
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=2)
+    assert [trial.value for trial in made.trials] == [0.6, 0.6]
+    assert made.trials[0].user_attrs[memory.TRIAL]["losses"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert ["step 1 after step 2" in message for message in caplog.messages] == [True]
+
+
+def test_a_trial_that_completes_although_an_error_left_its_block_has_finished() -> None:
+    """An error of its own ends the training of trial 0, a generator that is let go of that of trial 1."""
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        def training() -> Any:
+            with akeso.search.watch(trial, epochs=3) as health:
+                for epoch in range(3):
+                    health.report(1.0 - epoch)
+                    yield health.value
+                if not trial.number:
+                    raise RuntimeError("enough")
+
+        values, epochs = [], training()
+        try:
+            while len(values) < (3 if trial.number else 4):
+                values.append(next(epochs))
+        except RuntimeError:
+            pass
+        epochs.close()
+        return values[-1]
+
+    made.optimize(run, n_trials=2)
+    rows = of_study(made)
+    assert [(row["state"], row["outcome"]) for row in rows] == [("COMPLETE", "finished")] * 2
+    assert [row["sentence"] for row in rows] == [
+        "completed, although its with block was left by RuntimeError: enough",
+        "completed, although its with block was left by GeneratorExit",
+    ]
+    # They ran to their end: others are compared with them.
+    assert all(memory.curve_of(trial, 0, (False,), 3, "last").full for trial in made.trials)
 
 
 def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> None:

@@ -17,6 +17,7 @@ from akeso.search.curves import Curve, Knowledge
 from akeso.search.judge import Judge
 from akeso.search.multi import judge_many, unsurpassed
 from akeso.search.profiles import AKESO
+from akeso.search.traits import Traits
 from tests.search.trials import train_epoch
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -103,3 +104,32 @@ def test_the_sentence_counts_the_trials_that_are_better(ends: tuple[float, ...],
     curves = [Curve((end + 1, end + 0.5, end), full=True) for end in every]
     judges = [Judge(AKESO, Knowledge(curves, 3), maximize=False) for _ in range(2)]
     assert f"{who} better in all" in judge_many(judges, [np.array([6.0, 5.5])] * 2, 3).sentence
+
+
+def test_a_late_learner_that_has_moved_in_no_objective_is_left_alone_and_one_that_wakes_as_well() -> None:
+    """The finished ones fell at once; of one that stands still they say nothing."""
+    falls = 1 / (1 + np.arange(12.0))
+    curves = [
+        [Curve(tuple(end + up * falls), full=True) for end in np.linspace(0.1, 0.5, 30)] for up in (1, 2)
+    ]
+    judges = [Judge(AKESO, Knowledge(some, 12), maximize=False) for some in curves]
+    asleep, slow = np.full(8, 2.0), 2.0 - 0.08 * np.arange(8)
+    waking = np.append(np.full(6, 2.0), [1.4, 0.6])
+    assert not judge_many(judges, [asleep, asleep], 12)
+    assert not judge_many(judges, [waking, waking], 12)
+    assert judge_many(judges, [slow, slow], 12).action == "stop"
+    assert judge_many(judges, [asleep, slow], 12).action == "stop"
+
+
+def test_reports_before_batch_norm_has_settled_are_not_judged_with_several_objectives_either() -> None:
+    falls = 1 / (1 + np.arange(12.0))
+    curves = [Curve(tuple(end + falls), full=True) for end in np.linspace(0.1, 0.5, 30)]
+    judges = [Judge(AKESO, Knowledge(curves, 12), maximize=False) for _ in range(2)]
+    unsettled = Traits({}, (), 6)
+    rising = 2.0 - 0.08 * np.arange(6)  # moves, so that it is no late learner
+    assert judge_many(judges, [rising, rising], 12).action == "stop"
+    assert not judge_many(judges, [rising, rising], 12, unsettled)
+    settled = np.concatenate([rising, [0.2, 0.15]])
+    assert not judge_many(judges, [settled, settled], 12, unsettled)
+    hopeless = np.concatenate([rising, [1.5, 1.42, 1.34, 1.26]])
+    assert judge_many(judges, [hopeless, hopeless], 12, unsettled).action == "stop"

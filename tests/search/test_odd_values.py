@@ -191,6 +191,12 @@ def test_planned_steps_that_are_no_count_are_refused(steps: Any) -> None:
         akeso.search.watch(optuna.create_study().ask(), epochs=3, planned_steps=steps)
 
 
+def test_a_mean_of_nothing_is_not_finite() -> None:
+    nothing = np.ma.masked_invalid([math.nan, math.nan])
+    assert math.isnan(as_number(nothing.mean()))
+    assert as_number(np.ma.masked_invalid([math.nan, 0.5]).mean()) == 0.5
+
+
 def test_a_number_beyond_all_floats_is_not_finite() -> None:
     assert as_number(10**400) == math.inf
     assert as_number(-(10**400)) == -math.inf

@@ -303,6 +303,8 @@ def test_a_changed_profile_of_the_same_name_is_told_by_its_fields_and_workers_th
             made.optimize(reporting([0.5, 0.4], epochs=2, profile=strict), n_trials=1)
     assert len(caplog.messages) == 2
     assert "goes on under 'akeso' with confidence=0.9, false_stops=0.01;" in caplog.messages[0]
+    noted = [trial.user_attrs[memory.TRIAL]["profile"] for trial in made.trials]
+    assert noted == ["akeso", "akeso with confidence=0.9, false_stops=0.01"] * 3
 
 
 def test_several_objectives() -> None:

@@ -40,6 +40,11 @@ def test_shares_are_numbers_between_0_and_1(name: str, value: object) -> None:
         ({"finishes": [1]}, "finishes of a search profile is a set of problems"),
         ({"at_steps": None}, "at_steps of a search profile is a set of problems"),
         ({"detectors": 3}, "detectors of a search profile is a name"),
+        (
+            {"stops": {"dying_relu"}},
+            "stops of a search profile names 'dying_relu'.* did you mean 'dying-relu'",
+        ),
+        ({"finishes": {"xyz"}}, "finishes of a search profile names 'xyz'.*`akeso list` has all there are"),
     ],
 )
 def test_other_types_are_clear_errors(changes: dict[str, Any], said: str) -> None:

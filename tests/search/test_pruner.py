@@ -92,3 +92,11 @@ def test_a_wrapped_pruner_still_prunes_and_is_named() -> None:
         made.optimize(watched, n_trials=1)
         assert made.trials[0].state == TrialState.PRUNED
         assert made.trials[0].user_attrs["akeso:problem"] == "ThresholdPruner"
+
+
+def test_in_shadow_nothing_is_pruned_without_watch_either() -> None:
+    made = study(pruner=DiagnosisPruner(optuna.pruners.MedianPruner(n_startup_trials=2), on_problem="shadow"))
+    made.optimize(unwatched, n_trials=8)
+    assert [trial.state for trial in made.trials] == [TrialState.COMPLETE] * 8
+    would = made.trials[7].user_attrs[memory.SHADOW]
+    assert (would["action"], would["sentence"]) == ("stop", "MedianPruner stopped the trial after 1 report.")

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import click
 import optuna
 import pytest
 from click.testing import CliRunner
@@ -205,6 +206,23 @@ def test_the_commands_tell_trials_apart_that_have_no_values(tmp_path: Path) -> N
     assert "best value: none, for no trial came to a finite one" in shown
     assert "nan" not in shown
     assert "-0.0" not in shown
+    by = {line.split()[0]: line.split()[2] for line in shown.splitlines() if " stop " in line}
+    assert by == {"no-report": "2", "objective": "1"}
+
+
+def test_a_folder_in_which_no_trial_began_is_free_for_another_kind_of_study(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="recorded with 9 epochs"):
+        record(new_study(), watched, tmp_path, epochs=9, trials=1)
+    record(new_study(), watched, tmp_path, epochs=3, trials=1)
+    assert (load(tmp_path).epochs, len(load(tmp_path).trials)) == (3, 1)
+    with pytest.raises(BadInput, match="record into another folder"):
+        record(new_study(), watched, tmp_path, epochs=9, trials=1)
+
+
+@pytest.mark.parametrize("command", ["record", "simulate", "report"])
+def test_every_option_says_what_it_is(command: str) -> None:
+    options = [one for one in search.commands[command].params if isinstance(one, click.Option)]
+    assert [one.name for one in options if not one.help] == []
 
 
 def test_an_objective_may_import_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

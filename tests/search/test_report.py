@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from akeso.errors import BadInput
 from akeso.search.cli import search
 from akeso.search.recorded import RecordedTrial, StudyRecorder
-from akeso.search.report import as_json, of_storage, of_study, shown_report
+from akeso.search.report import as_json, of_recorded, of_storage, of_study, shown_report
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -109,3 +109,17 @@ def test_of_a_study_in_shadow_it_is_said_how_many_stops_would_have_been_wrong(si
     several = optuna.create_study(directions=["minimize", "maximize"])
     several.add_trial(optuna.trial.create_trial(values=[1.0, 2.0]))
     assert not of_study(several)[0]["best_quarter"]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_of_a_recorded_study_the_best_quarter_and_what_trials_are_worth(
+    tmp_path: Path, maximize: bool
+) -> None:
+    recorder = StudyRecorder(tmp_path, name="s", maximize=maximize, epochs=3, value_of="best")
+    for number in range(8):
+        recorder.add(RecordedTrial(number, {}, (1 - number / 10, 1 + number / 10, 1.0), (1.0, 2.0, 3.0)))
+    recorder.add(RecordedTrial(8, {}, (9.0 if maximize else -9.0,), (1.0,), crashed="RuntimeError: boom"))
+    rows = of_recorded(tmp_path)
+    assert [row["number"] for row in rows if row["best_quarter"]] == [5, 6, 7]
+    best = 1.7 if maximize else 0.3
+    assert (rows[7]["values"], rows[8]["values"]) == ([pytest.approx(best)], None)

@@ -138,8 +138,13 @@ def test_a_log_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
 
 def test_wrong_metrics_of_a_report_are_clear_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     Reported(monkeypatch)
-    with pytest.raises(BadInput, match=r"ray_report takes a number, but got '0\.5'"):
+    with pytest.raises(BadInput, match=r"the metric 'loss' takes a number, but got '0\.5'"):
         ray_report({"loss": "0.5"}, metric="loss", mode="min")
+    with (
+        ray_watch(None, metric="loss", mode="min") as health,
+        pytest.raises(BadInput, match=r"takes its metrics by name, such as \{'loss': 0.5\}, but got 0.25"),
+    ):
+        health.report(0.25)  # type: ignore[arg-type]
 
 
 def test_wrong_arguments_are_refused_when_the_stopper_is_made() -> None:

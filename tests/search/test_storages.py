@@ -150,6 +150,40 @@ def test_writes_per_trial_do_not_grow_with_the_study() -> None:
     assert sum(per_trial[30:]) <= 1.5 * sum(per_trial[:30])
 
 
+@pytest.mark.parametrize("mode", ["stop", "shadow", "unheeded"])
+def test_without_watch_writes_do_not_grow_with_the_reports(mode: str) -> None:
+    """A pruner is shown the trial as it was when it began: what was noted since is not to be written anew."""
+    counting = Counting()
+    made = optuna.create_study(
+        storage=counting,
+        pruner=DiagnosisPruner(
+            optuna.pruners.ThresholdPruner(upper=1.7),
+            on_problem="shadow" if mode == "shadow" else "stop",
+            epochs=40,
+        ),
+        sampler=optuna.samplers.RandomSampler(seed=0),
+    )
+    said, reports = [], []
+
+    def run(trial: optuna.Trial) -> float:
+        end = trial.suggest_float("end", 0.2, 0.9)
+        for epoch in range(40):
+            trial.report(end + 0.9**epoch, epoch)
+            if trial.should_prune() and mode != "unheeded":
+                raise optuna.TrialPruned
+        return end
+
+    for _ in range(30):
+        before = counting.writes
+        made.optimize(run, n_trials=1)
+        reports.append(len(made.trials[-1].intermediate_values))
+        said.append(counting.writes - before - reports[-1])
+    # One note that the trial can be judged, one that it was stopped, five attributes for the reason.
+    assert max(said) <= (1 if mode == "shadow" else 7)
+    assert max(said) > 0
+    assert (min(reports) < 40) == (mode == "stop")
+
+
 class Read(optuna.storages.InMemoryStorage):
     """Counts how often all trials of the study are asked for."""
 

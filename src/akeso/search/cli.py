@@ -27,18 +27,35 @@ _ORDERS = ("recorded", "random", "best-first", "worst-first")
 
 @click.group()
 def search() -> None:
-    """Simulate and measure diagnosis in hyperparameter search."""
+    """Record a hyperparameter search, replay it under other rules, and say how the trials of one ended."""
 
 
 @search.command()
 @click.argument("objective")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--trials", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--trials", type=click.IntRange(1), default=50, show_default=True, help="Trials to add.")
 @click.option("--epochs", type=click.IntRange(1), required=True, help="Reports of a whole trial.")
-@click.option("--direction", type=click.Choice(["minimize", "maximize"]), required=True)
-@click.option("--sampler", type=click.Choice(["random", "tpe"]), default="random", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--value", type=click.Choice(["last", "best"]), default="last", show_default=True)
+@click.option(
+    "--direction",
+    type=click.Choice(["minimize", "maximize"]),
+    required=True,
+    help="Whether less or more of what is reported is better.",
+)
+@click.option(
+    "--sampler",
+    type=click.Choice(["random", "tpe"]),
+    default="random",
+    show_default=True,
+    help="What suggests the hyperparameters.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampler.")
+@click.option(
+    "--value",
+    type=click.Choice(["last", "best"]),
+    default="last",
+    show_default=True,
+    help="Whether a trial is worth its last report or its best one.",
+)
 def record(
     objective: str,
     folder: Path,
@@ -140,11 +157,30 @@ def arrival(study: RecordedStudy, order: str, seed: int) -> list[int]:
 
 @search.command("simulate")
 @click.argument("folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--profile", type=click.Choice([*sorted(PROFILES), "none"]), default=None)
-@click.option("--pruner", type=click.Choice(_PRUNERS), default="none", show_default=True)
-@click.option("--order", type=click.Choice(_ORDERS), default="recorded", show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--profile",
+    type=click.Choice([*sorted(PROFILES), "none"]),
+    default=None,
+    help="The profile that judges trials.  [default: akeso, where no pruner is given]",
+)
+@click.option(
+    "--pruner",
+    type=click.Choice(_PRUNERS),
+    default="none",
+    show_default=True,
+    help="Another stopping rule, in the place of a profile.",
+)
+@click.option(
+    "--order",
+    type=click.Choice(_ORDERS),
+    default="recorded",
+    show_default=True,
+    help="In which order the trials arrive.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random order.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Trials that run side by side."
+)
 @click.option("--json", "in_json", is_flag=True, help="Print one JSON document.")
 def simulate_command(
     folder: Path, profile: str | None, pruner: str, order: str, seed: int, workers: int, in_json: bool

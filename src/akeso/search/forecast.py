@@ -204,13 +204,21 @@ class Forecast:
 
     def wakes(self, costs: Floats) -> bool:
         """Whether the trial falls as fast as never before, and would come among the best at half of that pace."""
+        return self._at_its_pace(costs) <= self._target
+
+    def at_its_pace(self, costs: Floats) -> float:
+        """The cost that a trial which falls as fast as never before comes to at half of that pace; else infinite."""
+        end = self._at_its_pace(costs)
+        return self._scale.expand(end) if math.isfinite(end) else math.inf
+
+    def _at_its_pace(self, costs: Floats) -> float:
         place = self._compressed(costs)[0]
         falls = -np.diff(place)
         late = max(2, len(place) // 4)
         if len(place) < 4 or int(falls.argmax()) < len(falls) - late:
-            return False
+            return math.inf
         rest = (self.epochs - len(place)) / 2
-        return bool(place[-1] - rest * falls[-late:].max() <= self._target)
+        return float(place[-1] - rest * falls[-late:].max())
 
     def sleepers(self, epochs: int) -> int:
         """How many trials that ran to their end had not moved after so many epochs."""

@@ -20,7 +20,8 @@ from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
 from akeso.search.judge import Judge
 from akeso.search.multi import among_best, judge_many
 from akeso.search.profiles import SearchProfile, search_profile
-from akeso.search.recording import PRUNED, TrialRecording
+from akeso.search.recorded import PRUNED
+from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.reports import Reports
 from akeso.search.traits import NOTHING, Traits
@@ -113,6 +114,7 @@ class Health:
         self._guarded = False
         self._loses = False  # the objective, the value of a trial that ends early
         self._entered = self._closed = False
+        self._first = False  # of the watches of this trial that are open
         self._treated = False  # since the last report: what was found before says nothing any more
         self._recording = TrialRecording.of(trial, self._study, self.profile, self.epochs)
         if self._recording is not None:
@@ -152,12 +154,15 @@ class Health:
         except BaseException:
             if self._repair is not None:
                 self._repair.close()
+            if self._first:
+                memory.closed(self._study, self._trial)
             raise
         return self
 
     def _go_on(self) -> None:
         """Take over what the trial reported before, where Optuna lets one that was cut off go on under a new number."""
-        if memory.about(self._trial).get("outcome"):
+        self._first = memory.open_once(self._study, self._trial)
+        if not self._first or memory.about(self._trial).get("outcome"):
             memory.mention_again(self._study, self._trial)
             return
         self._reports.take_over(memory.reported(self._study, self._trial))
@@ -170,7 +175,9 @@ class Health:
             return False
         # Who caught our signal, or made another error of it, has not changed what was decided; an interruption has.
         verdict = self._ending if error is None or isinstance(error, Exception | Ending) else None
-        self._close("" if verdict is not None or kind is None else f"{kind.__name__}: {error}"[:300])
+        self._close(
+            "" if verdict is not None or kind is None else f"{kind.__name__}: {error}".rstrip(": ")[:300]
+        )
         if verdict is None:
             return False
         if verdict.action == "stop":
@@ -191,6 +198,8 @@ class Health:
         if self._closed:
             return
         self._closed = True
+        if self._first:
+            memory.closed(self._study, self._trial)
         overhead = self._inspection.overhead
         history = self._inspection.history if self._recording is not None else None
         self._inspection.close()
@@ -206,7 +215,7 @@ class Health:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
             "outcome": outcome,
-            "profile": self.profile.name,
+            "profile": self.profile.title,
             "mode": self.mode,
             "epochs": self.epochs,
             "guarded": self._guarded and self.mode != "shadow",
@@ -233,7 +242,8 @@ class Health:
     def report(self, value: Any, step: int | None = None, *, loss: float = math.nan) -> None:
         """Report the value after an epoch; leaves the ``with`` block when the trial is to end.
 
-        ``step`` counts from 0 and is the one after the last when left out. ``loss`` is the mean training loss since
+        ``step`` counts from 0 and is the one after the last when left out; reports are taken in the order of their
+        steps, as in Optuna. ``loss`` is the mean training loss since
         the last report, for a trial without a model to watch. Of two reports with the same step the first counts, as
         with Optuna. With several objectives ``value`` is a list. A value that is not
         finite is never handed on: the trial is stopped, or, when it stood among the best, ends with the value
@@ -254,6 +264,8 @@ class Health:
         at = self._reports.step(step)
         if at in self._reports.steps:
             return
+        if at < self._reports.last_step and self._study is not None:
+            memory.mention_backwards(self._study, self._trial, at, self._reports.last_step)
         self._reports.add(at, row)
         finite = self._reports.finite
         if finite and len(row) == 1:
@@ -264,7 +276,7 @@ class Health:
         seen = self._inspection.epoch_ended()
         loss = given if math.isnan(seen) else seen
         if finite:
-            self._reports.losses.append(loss)
+            self._reports.add_loss(loss)
             if self._inspection.unsettled:
                 self._reports.unsettled = len(self._reports)
         if self._recording is not None:

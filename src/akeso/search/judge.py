@@ -112,7 +112,7 @@ class Judge:
     ) -> Verdict:
         if costs[-1] <= forecast.goal or outlook.chance >= forecast.least:
             return CONTINUE
-        if self._may_wake(forecast, costs, traits) or forecast.wakes(costs):
+        if self.may_wake(forecast, costs, traits) or forecast.wakes(costs):
             return CONTINUE
         if len(costs) > 1 and costs[-1] > costs[-2]:
             # One bad report may be a bad report and no more: it has to look hopeless from the one before as well.
@@ -136,7 +136,7 @@ class Judge:
         )
         return Verdict("stop", "forecast", "hopeless-curve", epoch=epoch, sentence=text, evidence=shown)
 
-    def _may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
+    def may_wake(self, forecast: Forecast, costs: Floats, traits: Traits) -> bool:
         """Whether the trial may be a late learner: it has not moved since its first report, and is young.
 
         Where it stands says nothing yet about where it will end, unless some were like it in their training losses
@@ -164,7 +164,7 @@ class Judge:
         """
         if self.profile.sliver is None or epoch < 2 or outlook.gain >= self.profile.sliver:
             return CONTINUE
-        if self._may_wake(forecast, costs, traits):
+        if self.may_wake(forecast, costs, traits):
             return CONTINUE
         cost = float(costs[-1])
         overtakes = overtaken(forecast.ends, cost, outlook.optimistic) > self._rate / 4

@@ -39,8 +39,12 @@ _one_at_a_time = threading.Lock()
 #: Trials that were mentioned as lost in this process, and those that it ended early with their value.
 _mentioned: set[tuple[str, int]] = set()
 _ended_early: set[tuple[str, int]] = set()
+#: Trials that are being watched in this process, by their storage and their number in it.
+_open: set[tuple[int, int]] = set()
 #: Studies of which it was said that their trials are watched more than once.
 _watched_again: set[str] = set()
+#: Studies of which it was said that a trial reported a step after a later one.
+_backwards: set[str] = set()
 #: Changes of profile that were mentioned: workers with different ones take turns.
 _changes: set[tuple[str, str, str]] = set()
 #: Studies of which it was said that their trials report otherwise than planned.
@@ -116,8 +120,9 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
     )
     said = about(trial)
     complete = trial.state.name == "COMPLETE"
-    # One that a pruner was to stop and that has completed went on all the same.
-    whole = said.get("outcome", "finished") in ("finished", "repaired", "stopped")
+    # One that a pruner was to stop and that has completed went on all the same,
+    # and so may one whose objective left the block by an error of its own.
+    whole = said.get("outcome") != "finished early"
     full = complete and len(costs) == epochs and whole
     if complete and not len(costs):
         # Returned without a report: its value still counts for what the best of the study are.
@@ -280,6 +285,22 @@ def mention_lost(study: Any) -> bool:
     return ours
 
 
+def open_once(study: Any, trial: Any) -> bool:
+    """Note that a watch of a trial begins; False where another one of the same trial is still open."""
+    with _one_at_a_time:
+        named = (id(study._storage), trial._trial_id)
+        if named in _open:
+            return False
+        _open.add(named)
+        return True
+
+
+def closed(study: Any, trial: Any) -> None:
+    """Note that the watch of a trial which was opened first is over."""
+    with _one_at_a_time:
+        _open.discard((id(study._storage), trial._trial_id))
+
+
 def mention_again(study: Any, trial: Any) -> None:
     """Say once per study that a trial is watched for a second time: Optuna keeps one curve of it, the first."""
     with _one_at_a_time:
@@ -291,6 +312,22 @@ def mention_again(study: Any, trial: Any) -> None:
         "several folds or repeats report the mean, inside of one watch",
         trial.number,
         study.study_name,
+    )
+
+
+def mention_backwards(study: Any, trial: Any, step: int, last: int) -> None:
+    """Say once per study that a step is reported after a later one: a study has its curves in the order of steps."""
+    with _one_at_a_time:
+        if study.study_name in _backwards:
+            return
+        _backwards.add(study.study_name)
+    _log.warning(
+        "trial %d of study %r reported step %d after step %d; curves are taken in the order of their steps, and the "
+        "last report is that of the highest one, as in Optuna: let steps count upwards",
+        trial.number,
+        study.study_name,
+        step,
+        last,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from akeso.history import Floats
 from akeso.search._safely import safely
+from akeso.search.curves import since
 from akeso.search.judge import Judge
 from akeso.search.traits import NOTHING, Traits
 from akeso.search.verdict import CONTINUE, Action, Verdict
@@ -21,7 +22,9 @@ def judge_many(
 
     For every objective the forecast gives a cost that the trial undercuts with probability at most the
     profile's rate divided by the number of objectives. When one finished trial is better than all of these
-    bounds at once, the trial ends up dominated with at least the profile's certainty.
+    bounds at once, the trial ends up dominated with at least the profile's certainty. That is not known of a late
+    learner, which has not moved in any objective yet, and one that falls as fast as never before is taken to go on so
+    at half of that pace.
     """
     epoch = len(costs[0]) - 1
     if epoch < 0:
@@ -30,12 +33,24 @@ def judge_many(
         text = f"A value reported after epoch {epoch + 1} is not finite; nothing can be compared with it."
         action: Action = "finish" if unsurpassed(judges, costs) else "stop"
         return Verdict(action, "non-finite-value", "non-finite", epoch=epoch, sentence=text)
-    if epoch >= epochs - 1 or any(judge.forecast is None for judge in judges):
+    silent = judges[0].knowledge.silent(traits)
+    if epoch >= epochs - 1 or epoch < silent:
         return CONTINUE
-    floors = [
-        judge.forecast.floor(curve, traits, rate=(judge.profile.false_stops or 0.02) / len(judges))
+    known = [
+        (judge, judge.forecast, since(curve, silent))
         for judge, curve in zip(judges, costs, strict=True)
         if judge.forecast is not None
+    ]
+    if len(known) < len(judges) or all(
+        judge.may_wake(forecast, curve, traits) for judge, forecast, curve in known
+    ):
+        return CONTINUE
+    floors = [
+        min(
+            forecast.floor(curve, traits, rate=(judge.profile.false_stops or 0.02) / len(judges)),
+            forecast.at_its_pace(curve),
+        )
+        for judge, forecast, curve in known
     ]
     ends = np.stack([judge.knowledge.curves[:, -1] for judge in judges], axis=1)
     better = np.all(ends < np.array(floors), axis=1)

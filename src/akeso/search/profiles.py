@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, Final
 
+from akeso.catalogue import PROBLEMS
 from akeso.errors import BadInput
 
 #: Problems that cannot get better by themselves: the network computes nothing, or nothing finite.
@@ -81,11 +83,21 @@ class SearchProfile:
     @property
     def digest(self) -> str:
         """The profile in one line: what a study remembers of the rules it was run under."""
-        parts = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            parts.append(f"{field.name}={sorted(value) if isinstance(value, frozenset) else value}")
-        return ";".join(parts)
+        return ";".join(self._parts())
+
+    @property
+    def title(self) -> str:
+        """The name of the profile, and what was changed in one that comes with akeso: what a trial notes of it."""
+        known = PROFILES.get(self.name, self)._parts()
+        changed = [part for part in self._parts() if part not in known]
+        return f"{self.name} with {', '.join(changed)}" if changed else self.name
+
+    def _parts(self) -> list[str]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [
+            f"{name}={sorted(value) if isinstance(value, frozenset) else value}"
+            for name, value in values.items()
+        ]
 
 
 def _is_number(value: object) -> bool:
@@ -98,6 +110,13 @@ def _problems(field: str, given: object) -> frozenset[str]:
     if not all(isinstance(name, str) for name in named):
         raise BadInput(
             f"{field} of a search profile is a set of problems such as {{'dying-relu'}}, but got {given!r}"
+        )
+    unknown = [str(name) for name in named if name not in PROBLEMS]
+    if unknown:
+        near = get_close_matches(unknown[0], list(PROBLEMS), 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "`akeso list` has all there are"
+        raise BadInput(
+            f"{field} of a search profile names {unknown[0]!r}, but there is no problem of that name; {hint}"
         )
     return frozenset(map(str, named))
 

@@ -44,8 +44,8 @@ class DiagnosisPruner(BasePruner):
     Args:
         wrapped: A pruner that is asked when akeso has no objection.
         profile: ``akeso``, ``bttackler`` or a :class:`SearchProfile`.
-        on_problem: What :func:`akeso.search.watch` does by default; ``shadow`` also keeps this pruner from
-            pruning by itself.
+        on_problem: What :func:`akeso.search.watch` does by default; in ``shadow`` this pruner prunes
+            nothing either, nor does the one that it wraps.
         epochs: Reports of a whole trial, for objectives without :func:`akeso.search.watch`; by default those of
             the longest completed trial.
         value: Whether a trial is worth its ``last`` or its ``best`` report.
@@ -84,6 +84,9 @@ class DiagnosisPruner(BasePruner):
         if self.wrapped is None or not self.wrapped.prune(study, trial):
             return False
         verdict = Verdict.of_pruner(self.wrapped, len(trial.intermediate_values))
+        if self.on_problem == "shadow":
+            safely(lambda: self._noted(study, trial, verdict), None)
+            return False
         safely(lambda: self._stopped(study, trial, verdict), None)
         return True
 
@@ -96,31 +99,38 @@ class DiagnosisPruner(BasePruner):
             inform(study)  # also of those that another worker stopped
         if judge.guarding and self.on_problem != "shadow" and not memory.about(trial):
             # Of the trials that ran under a threshold only those are seen that did not cross it.
-            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.name, "guarded": True}})
+            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.title, "guarded": True}})
         costs = costs_so_far(values, maximize=maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, Traits(trial.params))
         if verdict.action != "stop":
             return False
         if self.on_problem == "shadow":
-            if memory.SHADOW not in trial.user_attrs:
-                self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
+            self._noted(study, trial, verdict)
             return False
         self._stopped(study, trial, verdict)
         inform(study)
         return True
+
+    def _noted(self, study: Any, trial: Any, verdict: Verdict) -> None:
+        """Keep the first verdict of a trial that nothing ends."""
+        if memory.SHADOW not in trial.user_attrs:
+            self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
 
     def _stopped(self, study: Any, trial: Any, verdict: Verdict) -> None:
         """Say why, once: an objective may ask again and again, and go on whatever it hears."""
         if memory.about(trial).get("outcome") == "stopped":
             return
         verdict = _at_report(verdict, trial)
-        about = {"outcome": "stopped", "profile": self.profile.name, **memory.foreseen(verdict)}
+        about = {"outcome": "stopped", "profile": self.profile.title, **memory.foreseen(verdict)}
         self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
 
     def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
-        # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones.
+        # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones. What the
+        # trial itself remembers is not read again before it ends: without a note there, all would be written anew at
+        # every report.
         for key, value in attributes.items():
             study._storage.set_trial_user_attr(trial._trial_id, key, value)
+            trial.user_attrs[key] = value
 
 
 def _at_report(verdict: Verdict, trial: Any) -> Verdict:

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ from akeso.errors import BadInput
 from akeso.search.traits import Traits
 
 _STUDY, _TRIALS, _JOURNALS = "study.json", "trials.jsonl", "journals"
+#: What a recorded trial says that was ended by its own objective.
+PRUNED = "pruned by its objective"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class StudyRecorder:
         check(self.folder, maximize=maximize, epochs=epochs, value_of=value_of)
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _STUDY
-        if not path.exists():
+        if not path.exists() or not _begun(self.folder):
             header = {
                 "name": name,
                 "maximize": maximize,
@@ -158,7 +161,9 @@ class StudyRecorder:
                 "value_of": value_of,
                 "space": dict(space or {}),
             }
-            path.write_text(json.dumps(header, indent=1))
+            written = path.with_name(f"{_STUDY}.{os.getpid()}")  # others may be reading it
+            written.write_text(json.dumps(header, indent=1))
+            written.replace(path)
 
     def claim(self, wanted: int) -> int:
         """The first number from ``wanted`` on that no other trial of the recorded study has or gets.
@@ -209,17 +214,25 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def check(folder: Path, *, maximize: bool, epochs: int, value_of: str) -> None:
-    """Refuse a folder that holds a study of another kind; one that holds none yet will do."""
+    """Refuse a folder that holds a study of another kind; one in which no trial has begun will do."""
     path = folder / _STUDY
     if not path.exists():
         return
     known = _header(path)
+    if not _begun(folder):
+        return  # what was asked for there never came to anything
     there = _described(known["maximize"], known["epochs"], str(known.get("value_of", "best")))
     wanted = _described(maximize, epochs, value_of)
     if there != wanted:
         raise BadInput(
             f"{folder} holds a study that {there}, not one that {wanted}; record into another folder"
         )
+
+
+def _begun(folder: Path) -> bool:
+    """Whether any trial was recorded in the folder, or is being recorded."""
+    journals = folder / _JOURNALS
+    return (folder / _TRIALS).exists() or (journals.is_dir() and any(journals.iterdir()))
 
 
 def _described(maximize: bool, epochs: int, value_of: str) -> str:

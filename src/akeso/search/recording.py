@@ -20,8 +20,6 @@ from akeso.search.traits import Traits
 
 #: In the attributes of a trial: the number under which it was recorded.
 RECORDED = "akeso:recorded"
-#: What a recorded trial says that was ended by its own objective.
-PRUNED = "pruned by its objective"
 #: The studies that this process records.
 _recorders: WeakKeyDictionary[Any, StudyRecorder] = WeakKeyDictionary()
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from akeso.errors import AkesoError, BadInput
 from akeso.search import _optional, memory
-from akeso.search.recorded import load
-from akeso.search.recording import PRUNED
-from akeso.search.tally import goal_among
+from akeso.search.recorded import PRUNED, load
+from akeso.search.tally import finals_of, goal_among, goal_of
 
 _WANTED = "give the URL of a storage, an SQLite or journal file, or the folder of a recorded study"
 
@@ -63,7 +62,12 @@ def _best_quarter(study: Any, trials: Sequence[Any]) -> set[int]:
 def _ended(state: str, attributes: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, str]:
     """How a trial ended, and the sentence about it."""
     outcome = about.get("outcome") or attributes.get("akeso:outcome") or _plain(state)
-    sentence = attributes.get("akeso:sentence", "") or about.get("error", "")
+    sentence = attributes.get("akeso:sentence", "")
+    if outcome == "crashed":
+        sentence = about.get("error", "") or sentence
+    if state == "COMPLETE" and outcome == "crashed":
+        # The objective caught the error, or left the block on purpose, and has returned a value.
+        return "finished", f"completed, although its with block was left by {sentence}"
     if state == "FAIL" and outcome != "crashed":
         # The watch had ended well: what failed came after it, or no value was returned.
         return "crashed", f"failed outside of the watch (there: {outcome})" + (
@@ -126,7 +130,10 @@ def _is_sqlite(path: Path) -> bool:
 def of_recorded(folder: Path) -> list[dict[str, Any]]:
     """One row per trial of a recorded study."""
     rows = []
-    for trial in load(folder).trials:
+    recorded = load(folder)
+    ends, goal = finals_of(recorded), goal_of(recorded)
+    for trial in recorded.trials:
+        end = ends[trial.number]
         first = trial.findings[0] if trial.findings else None
         state, outcome = ("FAIL", "crashed") if trial.crashed else ("COMPLETE", "recorded")
         if trial.crashed == PRUNED:
@@ -135,7 +142,7 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
             {
                 "number": trial.number,
                 "state": state,
-                "values": [trial.values[-1]] if trial.values else None,
+                "values": [end] if trial.values and not trial.crashed else None,
                 "outcome": outcome,
                 "problem": first.problem if first else "",
                 "layer": first.layer if first else "",
@@ -143,7 +150,7 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
                 "sentence": trial.crashed or (first.sentence if first else ""),
                 "would_have": "",
                 "would_do": "",
-                "best_quarter": False,
+                "best_quarter": end >= goal if recorded.maximize else end <= goal,
                 "used": None,
                 "profile": first.profile if first else "",
                 "overhead": trial.overhead,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +18,10 @@ from akeso.search.values import all_finite, as_numbers
 
 
 class Reports:
-    """The reports of one trial. ``rows`` holds those that were finite, ``losses`` what belongs to each of them."""
+    """The reports of one trial, in the order of their steps, as a study has them.
+
+    ``rows`` holds those that were finite, ``losses`` what belongs to each of them.
+    """
 
     def __init__(self, maximize: tuple[bool, ...], value_of: ValueOf, *, in_study: bool) -> None:
         self.maximize, self.value_of = maximize, value_of
@@ -28,6 +32,8 @@ class Reports:
         self.unsettled = 0  # so many of them said nothing, for running statistics had not left their start
         self.repaired = 0  # after so many of them the trial began anew
         self._in_study = in_study
+        self._finite_steps: list[int] = []
+        self._place = 0  # of the last report that was finite
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -57,13 +63,20 @@ class Reports:
         self.steps.add(step)
         self.finite = all_finite(row)
         if self.finite:
-            self.rows.append(row)
+            self._place = bisect(self._finite_steps, step)
+            self._finite_steps.insert(self._place, step)
+            self.rows.insert(self._place, row)
+
+    def add_loss(self, loss: float) -> None:
+        """The training loss before the last report that was finite."""
+        self.losses.insert(self._place, loss)
 
     def take_over(self, before: Iterable[tuple[int, float]]) -> None:
-        """Begin with the steps and values that the trial reported before a break."""
+        """Begin with the steps and values, in order, that the trial reported before a break."""
         for step, value in before:
             self.steps.add(step)
             if math.isfinite(value):
+                self._finite_steps.append(step)
                 self.rows.append((value,))
                 self.losses.append(math.nan)
 

@@ -16,7 +16,7 @@ import numpy as np
 from akeso.errors import BadInput
 from akeso.search.curves import Curve, running_costs
 from akeso.search.measures import Result
-from akeso.search.recorded import RecordedStudy, RecordedTrial
+from akeso.search.recorded import PRUNED, RecordedStudy, RecordedTrial
 from akeso.search.rules import Rule, Seen
 from akeso.search.verdict import CONTINUE, Verdict
 
@@ -112,10 +112,8 @@ def simulate(
             heapq.heappush(queue, (when, ticket, epoch, run, verdict))
             return
         if epoch >= len(run.costs):
-            crash = Verdict("stop", "crashed", "crashed", epoch=epoch, sentence=trial.crashed)
-            heapq.heappush(
-                queue, (run.begun + (trial.seconds[-1] if trial.seconds else 0.0), ticket, epoch, run, crash)
-            )
+            when = run.begun + (trial.seconds[-1] if trial.seconds else 0.0)
+            heapq.heappush(queue, (when, ticket, epoch, run, _cut_off(trial, epoch)))
             return
         heapq.heappush(queue, (run.begun + trial.seconds[epoch], ticket, epoch + 1, run, CONTINUE))
 
@@ -175,6 +173,14 @@ def simulate(
         end(run, now, verdict)
         start(run.worker, now)
     return Simulated(rule.name, tuple(ended), now, study.maximize)
+
+
+def _cut_off(trial: RecordedTrial, epoch: int) -> Verdict:
+    """How a trial ended that has no more reports, and no value: it crashed, pruned itself, or never reported."""
+    if not trial.crashed:
+        return Verdict("stop", "no-report", "no-report", epoch=epoch, sentence="The trial reported nothing.")
+    by = "objective" if trial.crashed == PRUNED else "crashed"
+    return Verdict("stop", by, by, epoch=epoch, sentence=trial.crashed)
 
 
 def _epochs(trial: RecordedTrial, spent: float) -> float:

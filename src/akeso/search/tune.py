@@ -58,13 +58,17 @@ def ray_report(
     of a model whose running statistics have not left their start is ``unsettled``: it is not judged by.
     """
     maximize = maximizes(mode)
+    if not isinstance(metrics, Mapping):
+        raise BadInput(
+            f"a report to Ray takes its metrics by name, such as {{{metric!r}: 0.5}}, but got {metrics!r}"
+        )
     given = metric_at(metrics, metric)
     if given is None:
         raise BadInput(
             f"the metric {metric!r} is not among the reported ones: {', '.join(map(str, metrics))}; that of nested "
             "metrics is named by its path, such as 'val/loss'"
         )
-    value = as_number(given, "ray_report")
+    value = as_number(given, f"the metric {metric!r}")
     finite = math.isfinite(value)
     if not finite and verdict is None:
         text = f"The reported {metric} is not finite."

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from akeso.errors import BadInput
 
 
@@ -16,6 +18,8 @@ def as_number(value: Any, what: str = "health.report") -> float:
         raise BadInput(
             f"{what} takes a number, but got {value!r} of type {type(value).__name__}; pass a float"
         )
+    if np.ma.is_masked(value):
+        return math.nan  # a mean of nothing, which NumPy would give out as 0
     size = getattr(value, "numel", None)
     count = size() if callable(size) else getattr(value, "size", 1)
     if isinstance(count, int) and count != 1:
