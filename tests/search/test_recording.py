@@ -331,3 +331,11 @@ def test_what_is_recorded_under_any_profile_can_be_simulated_under_bttackler(
     (ended,) = simulate(held, ProfileRule(BTTACKLER), in_order([0])).ended
     assert (ended.verdict.problem, ended.verdict.action, ended.epochs) == ("slow-convergence", "stop", 2.0)
     assert ended.verdict.sentence == "BTTackler's indicator PLC is positive in epoch 2."
+
+
+def test_what_is_no_study_or_no_objective_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="got NoneType and function"):
+        record(None, training, tmp_path / "one", epochs=2, trials=1)
+    with pytest.raises(BadInput, match="got Study and str"):
+        record(optuna.create_study(), "objective", tmp_path / "two", epochs=2, trials=1)
+    assert not list(tmp_path.iterdir())

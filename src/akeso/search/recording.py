@@ -123,6 +123,11 @@ def record(
     ``akeso:recorded``. A folder with a study of another direction, other epochs or another ``value_of`` is refused
     before anything is trained, and it is an error when no trial was recorded at all.
     """
+    if not hasattr(study, "directions") or not callable(objective):
+        raise BadInput(
+            f"record takes an Optuna study and its objective, a function of a trial, but got {type(study).__name__} "
+            f"and {type(objective).__name__}"
+        )
     if len(study.directions) > 1:
         raise BadInput("a study with several objectives cannot be recorded; record one objective at a time")
     if trials < 1 or epochs < 1:
