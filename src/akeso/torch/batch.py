@@ -60,6 +60,7 @@ class BatchReader:
         self._answers, self._labels = LatestCounts(), LatestCounts()
         self._looks = self._measured = self._compared = 0
         self._looks_said: set[str] = set()
+        self._flat_looks = 0
         self.target_kind = ""
         self._loss_name = ""
         self._main_name: str | None = (
@@ -103,6 +104,7 @@ class BatchReader:
         if "severed" not in self._looks_said and passes.severed.within(loss):
             self._looks_said.add("severed")
             self._record.event(step, "severed")
+        self._bent(passes.severed.bent)
         self._depends(passes, step)
         self._measure(loss)
         if call is None:
@@ -299,6 +301,17 @@ class BatchReader:
                 self._looks_said.add(f"axes-{found.kind}")
                 before, after = list(found.before), list(found.after)
                 self._record.event(step, "axes", found.owner, what=found.kind, before=before, after=after)
+
+    def _bent(self, derivative: torch.Tensor | None) -> None:
+        """Whether a second derivative is 0 everywhere, time and again: a model may begin flat."""
+        if derivative is None or not derivative.numel() or "bent" in self._looks_said:
+            return
+        self._flat_looks += 1
+        if bool((derivative != 0).any()):
+            self._looks_said.add("bent")
+        elif self._flat_looks >= _LOOKS:
+            self._looks_said.add("bent")
+            self._record.fact("derivatives_flat", True)
 
     def _depends(self, passes: Passes, step: int) -> None:
         self.evaluated(passes, step)

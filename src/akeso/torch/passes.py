@@ -32,7 +32,7 @@ from akeso.torch.losses import (
 )
 from akeso.torch.mode import Caller, Mode
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
-from akeso.torch.own_loss import OwnLoss, answer_of
+from akeso.torch.own_loss import OwnLoss, answer_of, answers_in
 from akeso.torch.quiet import quiet
 from akeso.torch.recurrence import Recurrence
 from akeso.torch.severed import Severed
@@ -297,6 +297,7 @@ class Passes:
             self._push()
             if self.reading:
                 self.own_loss.gave(output)
+                self.axes.answered(first_tensor(inputs), answers_in(output))
                 if tensor.dim() == 0 and self._compared_inside is not None:
                     self.views = self._compared_inside  # a model that gives its loss and nothing else
             with quiet():
