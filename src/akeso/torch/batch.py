@@ -261,6 +261,8 @@ class BatchReader:
                 self._record.fact("dropout", dropped)
             if fixed := [name for name, m in self._names.modules() if _never_averages(m)]:
                 self._record.fact("fixed_statistics", fixed)
+        if passes.dropped:
+            self._record.fact("dropout_called", dict(passes.dropped))
         resting = bool(passes.models) and not any(model.training for model in passes.models)
         if self._sensitive and resting and "mode" not in self._looks_said and self._held_back():
             self._looks_said.add("mode")
