@@ -80,6 +80,20 @@ class WrongPlaces(Detector):
                 ),
             )
             return
+        for event in history.events_of("depends-padding"):
+            if not standing(history).suffers(self.remaining):
+                return
+            yield self._found(
+                history,
+                event,
+                "Answers come from the padding alone: no token that a sequence is made of reaches them, only what "
+                "fills up short ones.",
+                (
+                    "See which way round a mask is meant: 1 for what is there in `attention_mask`, True for what is to "
+                    "be left out in `key_padding_mask`.",
+                ),
+            )
+            return
         for event in history.events_of("depends-unplaced"):
             yield self._found(
                 history,

@@ -325,7 +325,7 @@ class BatchReader:
         self._dependences(passes.dependence.seen_since(), step)
 
     def _dependences(self, found: Dependences | None, step: int) -> None:
-        for name in ("ahead", "copied", "others", "beyond", "first", "unplaced"):
+        for name in ("ahead", "copied", "others", "beyond", "first", "padding", "unplaced"):
             if found is not None and getattr(found, name):
                 self._record.event(step, f"depends-{name}", by=int(getattr(found, name)))
 
