@@ -39,8 +39,8 @@ class ParametersNotTrained(Detector):
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
-        yield from same_answers(history, stand, self.name)
         if stand.steps < self.min_steps:
+            yield from same_answers(history, stand, self.name)
             return
         idle = history.facts.get("never_stepped")
         if isinstance(idle, str):
@@ -115,7 +115,8 @@ class ParametersNotTrained(Detector):
                 if reason == "made-anew"
                 else (),
             )
-        yield from self._left_behind(history, stand)
+        left_behind = list(self._left_behind(history, stand))
+        yield from left_behind or same_answers(history, stand, self.name)
         yield from stale_copy(history, stand, self.name)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
