@@ -180,7 +180,9 @@ class Axes:
             return
         for made, owner in self._across:
             result = made()
-            if any(one is result and one.shape[1] not in (1, samples) for one in answers):
+            if result is not None and any(
+                one is result and one.shape[1] not in (1, samples) for one in answers
+            ):
                 self.found.append(Astray("samples", owner, tuple(given.shape), tuple(result.shape)))
                 return
 
