@@ -63,12 +63,12 @@ class WrongAxis(Detector):
         for event in history.events_of("axes"):
             yield self._inside(event)
             return
-        for event in history.events_of("depends-others"):
+        if history.events_of("depends-others"):
             yield Symptom(
                 self.name,
                 "error",
                 0.95,
-                event.step,
+                network.extent(history)[0],
                 "",
                 {"input_shape": history.facts.get("input_shape")},
                 "What is said of one sample depends on the others of its batch: something between the embedding and "
