@@ -62,8 +62,8 @@ _ALL: Final = (
         "A layer is given as many moments as there are samples with a target of their own, tokens follow each other "
         "along the axis that it takes for the batch, the gradient of one sample's answer reaches other samples, the "
         "same lengths come in another order after a reshape, the weights of an attention sum to one over another axis "
-        "than it sums over, or pictures are more alike as many values on as they have colours than at any other "
-        "distance.",
+        "than it sums over, answers sum to one over the samples, or pictures are more alike as many values on as they "
+        "have colours than at any other distance.",
         (
             "Pass `batch_first=True` to the layer where samples come first, or transpose what it is given.",
             "Where axes change places, use `transpose` or `permute`; `reshape` and `view` leave all values where they "
@@ -102,10 +102,10 @@ _ALL: Final = (
         "Places in a sequence mixed up",
         "A model of sequences is asked for other tokens than the next ones, as where targets are shifted twice; or it "
         "is not told where a token stands, as a transformer without an encoding of positions; or it answers from a "
-        "place at which it has read nothing yet.",
+        "place at which it has read nothing yet, or from what sequences are filled up with.",
         "The targets are the tokens two places on and more, and nothing asks for the next ones; or the same token gets "
         "the very same answer wherever it stands in a sample, while the targets differ; or no gradient of an answer "
-        "reaches any token but the first, and hardly anything is learnt.",
+        "reaches any token but the first, or but the padding, and hardly anything is learnt.",
         (
             "Shift targets once: see whether the model shifts them itself.",
             "Add an embedding or another encoding of positions before the first attention.",
@@ -149,9 +149,11 @@ _ALL: Final = (
         "parameters-not-trained",
         "Parameters that never change",
         "Parameters that are meant to learn are not in the optimizer, are cut off from the loss, get no "
-        "gradient although their neighbours do, or are made anew in every pass.",
-        "A trainable parameter got no gradient, or was never changed, while others were; or a layer with weights was "
-        "made inside of every pass.",
+        "gradient although their neighbours do, or are made anew in every pass; or what is evaluated is a copy that "
+        "never learns.",
+        "A trainable parameter got no gradient, or was never changed, while others were; a layer with weights was made "
+        "inside of every pass; a derivative in the loss has no graph, or is 0 everywhere; or evaluations of a copy are "
+        "the same every time.",
         (
             "Pass all parameters that should learn to the optimizer, also those made after it was created.",
             "Look for `.detach()`, `.data`, `.item()`, `torch.no_grad()` or NumPy on the way to the loss.",

@@ -374,6 +374,13 @@ def test_a_reward_that_only_gets_worse_is_told_where_no_loss_tells_anything(
     assert first(measured) is None
 
 
+def test_the_reward_of_the_first_step_is_what_later_ones_are_held_against() -> None:
+    values = [[0, 17.5], *([step, 9.4] for step in range(20, 200, 20))]
+    facts = {**OWN, "printed_metrics": {"reward": values}}
+    sketch = Sketch(loss=lambda s: np.sin(40 * s), baseline=math.nan, accuracy=None, facts=facts)
+    assert first(sketch) == "improper-loss"
+
+
 @pytest.mark.parametrize(
     ("loss", "found"),
     [

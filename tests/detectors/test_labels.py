@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from akeso.detectors.testing import Sketch, falling
-from tests.detectors.sketches import first
+from akeso.detectors.testing import Curve, Sketch, falling
+from tests.detectors.sketches import first, values
 
 
 def _printing(*values: float, name: str = "accuracy", loss: float = 2.05, **facts: Any) -> str | None:
@@ -47,3 +48,24 @@ def test_other_figures_say_nothing_of_the_labels(values: tuple[float, ...]) -> N
 def test_a_loss_that_came_down_well_shows_that_the_figure_is_of_something_else() -> None:
     assert _printing(0.12, 0.12, 0.12, 0.12, 0.12, loss=0.8) is None
     assert _printing(0.12, 0.12, 0.12, 0.12, 0.12, name="train_accuracy") is None
+
+
+@pytest.mark.parametrize(
+    ("validation", "found"),
+    [
+        # From where the first weights stood to a constant prediction, and up and down from there.
+        (
+            lambda share: 1.0 + 0.14 * np.exp(-20.0 * share) + 0.01 * np.sin(40.0 * share),
+            "unlearnable-labels",
+        ),
+        # A few percent that stay: there is no more to learn.
+        (lambda share: 0.984 + 0.02 * np.exp(-5.0 * share), None),
+    ],
+)
+def test_validation_that_comes_down_to_a_constant_prediction_and_no_further_shows_no_signal(
+    validation: Curve, found: str | None
+) -> None:
+    sketch = Sketch(
+        **values(1.0, 1.0, output_sample_std=0.3), update=lambda index: 1e-2, validation=validation
+    )
+    assert first(sketch) == found

@@ -198,3 +198,52 @@ def test_lengths_that_look_like_a_transposition_by_accident_say_nothing(
             optimizer.step()
     assert ("wrong-axis" in [one.problem for one in watch.diagnoses]) is named
     assert not watch.history.events_of("probe-off")
+
+
+class Mixes(nn.Module):
+    """Weights, means and deviations of a mixture, the weights brought to a sum of one over ``axis``."""
+
+    def __init__(self, axis: int, parts: int = 5) -> None:
+        super().__init__()
+        self.axis = axis
+        self.body, self.weigh = nn.Linear(3, 16), nn.Linear(16, parts)
+        self.mean = nn.Linear(16, parts)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.tanh(self.body(x))
+        return torch.softmax(self.weigh(h), dim=self.axis), self.mean(h)
+
+
+class Bag(Mixes):
+    """One answer for a bag of things, and the weights of its things beside it."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights, values = super().forward(x)
+        return weights, (weights * values).sum(0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (Mixes(0), True),
+        (Mixes(-2), True),
+        (Mixes(1), False),
+        (Mixes(0, parts=SAMPLES), False),  # likenesses of all with all
+        (Mixes(0, parts=1), False),  # how much each sample counts
+        (Bag(0), False),
+    ],
+)
+def test_answers_that_sum_to_one_over_the_samples_are_named(model: nn.Module, named: bool) -> None:
+    torch.manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(12):
+            x = torch.randn(SAMPLES, 3)
+            weights, values = model(x)
+            loss = (weights * (values - x[: len(values), :1]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one.sentence for one in watch.diagnoses if one.problem == "wrong-axis"]
+    assert bool(found) is named
+    assert not named or "over the samples of a batch" in found[0]

@@ -115,3 +115,37 @@ def test_decay_of_a_model_of_tables_alone_is_named(decay: float, found: bool) ->
             F.mse_loss(model(i, j), 3.0 + truth[i, j]).backward()
             optimizer.step()
     assert ("over-regularised" in [one.problem for one in watch.diagnoses]) is found
+
+
+class Drops(nn.Module):
+    """Drops by a function, which no module shows."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.first, self.second, self.last = nn.Linear(64, 32), nn.Linear(32, 32), nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.first, self.second):
+            x = F.dropout(layer(x).relu(), self.share, self.training)
+        return self.last(x)
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.97, ["over-regularised"]), (0.1, [])])
+def test_dropout_by_a_function_is_known_as_that_by_a_layer(share: float, found: list[str]) -> None:
+    torch.manual_seed(0)
+    x, y = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
+    x = x.float() / 16
+    model = Drops(share)
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    with akeso.watch(model, optimizer, planned_steps=180) as watch:
+        for _ in range(10):
+            for batch in torch.randperm(len(x)).split(100):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x[batch]), y[batch]).backward()
+                optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            F.cross_entropy(model(x), y)
+    assert watch.history.facts["dropout_called"] == {"": share}
+    assert [one.problem for one in watch.diagnoses if one.severity != "info"][:1] == found

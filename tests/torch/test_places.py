@@ -153,3 +153,34 @@ def test_answers_from_the_first_place_of_what_reads_on_are_named_where_nothing_c
     said = [one.sentence for one in watch.diagnoses if one.problem == "wrong-places"]
     assert bool(said) is found
     assert not found or f"the first of {LENGTH} tokens alone" in said[0]
+
+
+@pytest.mark.parametrize(("there", "found"), [(False, True), (True, False)])
+def test_answers_that_come_from_the_padding_alone_are_named(there: bool, found: bool) -> None:
+    class Pools(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.reads = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.answer = nn.Linear(WIDTH, 2)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            counted = ((tokens != 0) == there).float().unsqueeze(2)
+            h = self.reads(self.tokens(tokens)).relu()
+            return self.answer((h * counted).sum(1) / counted.sum(1).clamp(min=1))
+
+    torch.manual_seed(0)
+    model = Pools()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(80):
+            tokens = torch.randint(1, VOCABULARY, (32, LENGTH))
+            tokens[torch.arange(LENGTH) < torch.randint(0, LENGTH - 4, (32, 1))] = 0
+            labels = (tokens == 1).any(1).long()
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(tokens), labels).backward()
+            optimizer.step()
+    said = [one for one in watch.diagnoses if one.problem == "wrong-places"]
+    assert bool(said) is found
+    # It was so from the first step on, whenever it was looked at, so that nothing else is to blame.
+    assert not found or ("from the padding alone" in said[0].sentence and said[0].step == 0)
+    assert "unlearnable-labels" not in [one.problem for one in watch.diagnoses]

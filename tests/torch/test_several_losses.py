@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import akeso
 from akeso.detectors.standing import standing, validation_loss
@@ -221,3 +222,41 @@ def test_a_loss_of_two_optimizers_is_heard_where_only_the_second_is_watched() ->
             losses.append(loss.item())
     assert watch.history.series("loss").values.tolist() == pytest.approx(losses)
     assert watch.history.facts["task"] == "regression"
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_a_loss_that_is_not_finite_is_said_of_the_training_that_has_it(first: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(256, 4)
+    student, other = nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def problems(watched: nn.Linear) -> list[str]:
+        optimizers = [torch.optim.SGD(model.parameters(), 0.01) for model in (student, other)]
+        mine = optimizers[0] if watched is student else optimizers[1]
+        with akeso.watch(watched, mine) as watch:
+            for step in range(40):
+                rows = torch.arange(32 * step, 32 * (step + 1)) % len(x)
+                turns = [(student, optimizers[0], 1.0), (other, optimizers[1], float("nan"))]
+                for model, optimizer, factor in turns if first == "ours" else turns[::-1]:
+                    target = x[rows].sum(1, keepdim=True)
+                    optimizer.zero_grad()
+                    (factor * F.mse_loss(model(x[rows]), target)).backward()
+                    optimizer.step()
+        return [one.problem for one in watch.diagnoses if one.problem == "non-finite"]
+
+    assert problems(student) == []
+    assert problems(other) == ["non-finite"]
+
+
+def test_a_loss_that_is_not_finite_is_said_where_its_graph_shows_none_of_the_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(40):
+            optimizer.zero_grad()
+            # Checkpoints of this kind keep the weights out of the graph of the loss.
+            answer = checkpoint(model, torch.ones(8, 4, requires_grad=True), use_reentrant=True)
+            (answer.mean() / torch.zeros(())).backward()
+            optimizer.step()
+    assert "non-finite" in [one.problem for one in watch.diagnoses]

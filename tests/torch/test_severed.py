@@ -121,3 +121,46 @@ def test_samples_that_are_moved_along_a_derivative_are_data() -> None:
         return nn.functional.cross_entropy(model(x + 0.1 * slope.sign()), y)
 
     assert not _said(model, step)
+
+
+@pytest.mark.parametrize(
+    ("activation", "named"),
+    [(nn.ReLU(), True), (nn.LeakyReLU(), True), (nn.Tanh(), False), (nn.SiLU(), False)],
+)
+def test_second_derivatives_of_straight_pieces_are_zero(activation: nn.Module, named: bool) -> None:
+    model = nn.Sequential(nn.Linear(1, 16), activation, nn.Linear(16, 16), activation, nn.Linear(16, 1))
+
+    def step() -> torch.Tensor:
+        x = torch.rand(64, 1, requires_grad=True)
+        slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+        bend = torch.autograd.grad(slope.sum(), x, create_graph=True)[0]
+        return (bend + torch.sin(x)).square().mean() + model(torch.tensor([[0.0], [1.0]])).square().mean()
+
+    found = _said(model, step)
+    assert bool(found) is named
+    assert not named or "exactly 0 everywhere" in found[0]
+
+
+def test_the_length_of_a_slope_is_learnt_by_straight_pieces_as_well() -> None:
+    model = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1))
+
+    def step() -> torch.Tensor:
+        x = torch.randn(64, 2, requires_grad=True)
+        slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]
+        return (slope.norm(dim=1) - 1).square().mean()
+
+    assert not any("exactly 0 everywhere" in sentence for sentence in _said(model, step))
+
+
+def test_a_model_that_begins_flat_is_given_time() -> None:
+    model = nn.Sequential(nn.Linear(1, 16), nn.ReLU(), nn.Tanh(), nn.Linear(16, 1))
+    nn.init.zeros_(model[3].weight)
+
+    def step() -> torch.Tensor:
+        x = torch.rand(64, 1, requires_grad=True)
+        out = model(x)
+        slope = torch.autograd.grad(out.sum(), x, create_graph=True)[0]
+        bend = torch.autograd.grad(slope.sum(), x, create_graph=True)[0]
+        return (bend - 1.0).square().mean() + (out - x.detach()).square().mean()
+
+    assert not _said(model, step)

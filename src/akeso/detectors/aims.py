@@ -40,12 +40,16 @@ def misses_its_aim(history: History, stand: Standing, problem: str) -> Symptom |
 
 
 def printed(history: History, *quantities: str) -> list[tuple[str, Floats]]:
-    """The figures of these quantities that a script prints while it trains, under the names it gives them."""
+    """The figures of these quantities that a script prints while it trains, under the names it gives them.
+
+    What is printed at the first step of a later stage may still be of the one before it.
+    """
     start, _ = network.extent(history)
     found = []
     for name, points in dict(history.facts.get("printed_metrics") or {}).items():
         if str(name).rpartition("_")[2] in quantities:
-            values = np.asarray([float(value) for step, value in points if step > start], np.float64)
+            kept = [float(value) for step, value in points if step > start or not start]
+            values = np.asarray(kept, np.float64)
             if len(values) >= _PRINTED and np.isfinite(values).all():
                 found.append((str(name), values))
     return found

@@ -31,6 +31,11 @@ _INSIDE: Final = {
         "Take the softmax over the axis that is summed over, the one of the keys: `softmax(dim=-1)` where the weights "
         "stand left of the values.",
     ),
+    "samples": (
+        "Answers of the model{where}, of shape {after}, are brought to a sum of one over the samples of a batch, by a "
+        "softmax over the first axis: what is said of one sample depends on which others stand beside it.",
+        "Take the softmax over the last axis, `softmax(dim=-1)`: it is to sum to one for every sample.",
+    ),
     "heads": (
         "An attention{where} runs along the wrong axis: the model is given {before[1]} moments, which stand where the "
         "heads belong (weights of shape {after}), so that every moment looks at nothing but itself.",
@@ -58,12 +63,12 @@ class WrongAxis(Detector):
         for event in history.events_of("axes"):
             yield self._inside(event)
             return
-        for event in history.events_of("depends-others"):
+        if history.events_of("depends-others"):
             yield Symptom(
                 self.name,
                 "error",
                 0.95,
-                event.step,
+                network.extent(history)[0],
                 "",
                 {"input_shape": history.facts.get("input_shape")},
                 "What is said of one sample depends on the others of its batch: something between the embedding and "

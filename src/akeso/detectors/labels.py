@@ -255,9 +255,12 @@ class UnlearnableLabels(Detector):
             return never, 1.0 if never else 0.0, int(correct.steps[0])
         best = float(validation.values.min()) / stand.baseline
         # Values may be predictable by a few percent, less than is known of their variance: such a signal shows in
-        # validation that got better after its first time.
+        # validation that got better after its first time, by more than the later figures differ by. Coming down to
+        # where a constant prediction stands is no signal yet, where it has come to an end.
         late = validation.values[len(validation) // 2 :]
-        learnt = stand.remaining < self.memorised or float(np.median(late)) >= float(validation.values[0])
+        before = min(float(validation.values[0]), stand.baseline) - curves.spread(late)
+        flat = float(np.median(late)) >= before and not curves.trend(late).falls
+        learnt = stand.remaining < self.memorised or flat
         weak = history.facts.get("task") == "regression" and not learnt
         bad = best >= self.validation and gain <= 0.0 and not weak
         return True, float(f"{best:.3g}") if bad else 0.0, int(validation.steps[0])

@@ -225,7 +225,10 @@ def _optimizers(history: History) -> list[dict[str, Any]]:
 
 
 def _dropout(history: History) -> float:
-    found = history.facts.get("dropout")
-    if isinstance(found, dict):
-        return max((float(value) for value in found.values() if isinstance(value, (int, float))), default=0.0)
-    return float(found) if isinstance(found, (int, float)) else 0.0
+    """The largest share that a layer, or a function that a layer calls, drops."""
+    shares = [0.0]
+    for name in ("dropout", "dropout_called"):
+        found = history.facts.get(name)
+        values = found.values() if isinstance(found, dict) else (found,)
+        shares += [float(value) for value in values if isinstance(value, (int, float))]
+    return max(shares)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from akeso.detectors import network
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import standing
 from akeso.diagnosis import Symptom
-from akeso.history import Event, History
+from akeso.history import History
 
 
 @dataclass(frozen=True)
@@ -19,28 +20,26 @@ class SequenceLeak(Detector):
     name: ClassVar[str] = "sequence-leak"
 
     def detect(self, history: History) -> Iterator[Symptom]:
-        for event in history.events_of("depends-copied"):
+        if history.events_of("depends-copied"):
             yield self._found(
                 history,
-                event,
                 "The targets are the very tokens that the model is given at the same places: it learns to copy them. "
                 "Targets of a language model are the tokens one place further on.",
             )
             return
         if any(event.data.get("what") == "softmax" for event in history.events_of("axes")):
             return  # the mask is there, and the softmax goes past it
-        for event in history.events_of("depends-ahead"):
+        if history.events_of("depends-ahead"):
             yield self._found(
                 history,
-                event,
                 "The model sees the tokens that it is to predict: its answer at a place depends on the tokens after "
                 "it. A causal mask is missing, or does not cover them.",
             )
             return
 
-    def _found(self, history: History, event: Event, sentence: str) -> Symptom:
+    def _found(self, history: History, sentence: str) -> Symptom:
         evidence = {**standing(history).evidence(), "input_shape": history.facts.get("input_shape")}
-        return Symptom(self.name, "error", 0.95, event.step, "", evidence, sentence)
+        return Symptom(self.name, "error", 0.95, network.extent(history)[0], "", evidence, sentence)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class WrongPlaces(Detector):
             by = int(event.data.get("by", 2))
             yield self._found(
                 history,
-                event,
                 f"The targets are the tokens {by} places further on: nothing ever asks for the next one, and what the "
                 "model writes by itself leaves tokens out. Are they shifted twice, by the script and inside of the "
                 "model?",
@@ -70,7 +68,6 @@ class WrongPlaces(Detector):
                 return  # that is where it stands
             yield self._found(
                 history,
-                event,
                 f"Answers come from the first of {event.data.get('by')} tokens alone, and hardly anything is learnt "
                 "from it: what has read the whole sequence is the state after the last one.",
                 (
@@ -80,10 +77,22 @@ class WrongPlaces(Detector):
                 ),
             )
             return
-        for event in history.events_of("depends-unplaced"):
+        if history.events_of("depends-padding"):
+            if not standing(history).suffers(self.remaining):
+                return
             yield self._found(
                 history,
-                event,
+                "Answers come from the padding alone: no token that a sequence is made of reaches them, only what "
+                "fills up short ones.",
+                (
+                    "See which way round a mask is meant: 1 for what is there in `attention_mask`, True for what is to "
+                    "be left out in `key_padding_mask`.",
+                ),
+            )
+            return
+        if history.events_of("depends-unplaced"):
+            yield self._found(
+                history,
                 "The model does not know where a token stands: wherever the same one occurs in a sample it gives the "
                 "same answer, though the targets there are not the same.",
                 (
@@ -93,6 +102,6 @@ class WrongPlaces(Detector):
             )
             return
 
-    def _found(self, history: History, event: Event, sentence: str, helps: tuple[str, ...]) -> Symptom:
+    def _found(self, history: History, sentence: str, helps: tuple[str, ...]) -> Symptom:
         evidence = {**standing(history).evidence(), "input_shape": history.facts.get("input_shape")}
-        return Symptom(self.name, "error", 0.95, event.step, "", evidence, sentence, helps)
+        return Symptom(self.name, "error", 0.95, network.extent(history)[0], "", evidence, sentence, helps)

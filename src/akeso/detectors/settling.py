@@ -131,7 +131,8 @@ def overheated(history: History, stand: Standing, times: float, remaining: float
     A smaller one must have lost again some of what it had learnt.
     """
     over = stand.finished or (math.isfinite(stand.share) and stand.share >= 0.9)
-    if not over or stand.recent.falls or history.facts.get("dropout"):
+    dropout = history.facts.get("dropout") or history.facts.get("dropout_called")
+    if not over or stand.recent.falls or dropout:
         return None
     length = pass_length(history)
     if (

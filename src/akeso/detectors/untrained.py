@@ -11,7 +11,7 @@ import numpy as np
 
 from akeso.detectors import network
 from akeso.detectors._base import Detector
-from akeso.detectors.copies import stale_copy
+from akeso.detectors.copies import same_answers, stale_copy
 from akeso.detectors.drawn import as_drawn, fresh
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
@@ -40,6 +40,7 @@ class ParametersNotTrained(Detector):
     def detect(self, history: History) -> Iterator[Symptom]:
         stand = standing(history)
         if stand.steps < self.min_steps:
+            yield from same_answers(history, stand, self.name)
             return
         idle = history.facts.get("never_stepped")
         if isinstance(idle, str):
@@ -68,6 +69,9 @@ class ParametersNotTrained(Detector):
                     "Say `create_graph=True` where a derivative goes into the loss; `retain_graph=True` is not enough.",
                 ),
             )
+            return
+        if history.facts.get("derivatives_flat"):
+            yield self._flat(history, stand)
             return
         groups: dict[str, list[Event]] = {}
         for event in history.events_of("detached"):
@@ -111,13 +115,30 @@ class ParametersNotTrained(Detector):
                 if reason == "made-anew"
                 else (),
             )
-        yield from self._left_behind(history, stand)
+        left_behind = list(self._left_behind(history, stand))
+        yield from left_behind or same_answers(history, stand, self.name)
         yield from stale_copy(history, stand, self.name)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found += [] if suffers else self._cut_off(history)
             harmed = suffers and stand.steps >= self.frozen_steps
             yield from found or self._frozen_as_drawn(history, harmed)
+
+    def _flat(self, history: History, stand: Standing) -> Symptom:
+        return Symptom(
+            self.name,
+            "error",
+            0.9,
+            network.extent(history)[0],
+            "",
+            {"reason": "derivatives-flat", **stand.evidence()},
+            "The derivative of a derivative of the model by its inputs is exactly 0 everywhere, in every step that was "
+            "looked at: its activations are made of straight pieces, as ReLU is, so that nothing is learnt from it.",
+            (
+                "Use smooth activations where second derivatives are wanted: `Tanh`, `SiLU`, `GELU`, `Softplus`, "
+                "sines.",
+            ),
+        )
 
     def _in_vain(self, history: History, stand: Standing, events: list[Event]) -> list[str]:
         """Parameters whose optimizer steps and steps, and has none that ever gets a gradient or changes.

@@ -305,6 +305,7 @@ class DataLeakage(Detector):
     def _better_than_training(self, history: History, stand: Standing) -> Iterator[Symptom]:
         validation = validation_loss(history)
         dropped = any("dropout" in kind.lower() for _, kind in mode_layers(history))
+        dropped |= bool(history.facts.get("dropout_called"))
         mean = (history.facts.get("loss_args") or {}).get("reduction", "mean") == "mean"
         if len(validation) < self.min_evaluations or dropped or not mean or not math.isfinite(stand.baseline):
             return

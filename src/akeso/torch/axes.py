@@ -41,7 +41,8 @@ class Astray(NamedTuple):
 
     ``order``: a reshape that gives the same lengths in another order; ``states``: one that puts units of the last
     states of different samples together; ``softmax``: weights that sum to one over the axis ``after``, while sums are
-    taken over another one; ``heads``: an attention of such a form for what was given to the model.
+    taken over another one; ``heads``: an attention of such a form for what was given to the model; ``samples``:
+    answers that sum to one over the samples.
     """
 
     kind: str
@@ -65,12 +66,20 @@ class _Shaped(NamedTuple):
     after: tuple[int, ...]
 
 
+class _Across(NamedTuple):
+    """What a softmax over the first of two axes has given, and in which module."""
+
+    made: weakref.ref[torch.Tensor]
+    owner: str
+
+
 class Axes:
     """Follows what is done with axes in the passes of one sampled step."""
 
     def __init__(self) -> None:
         self.found: list[Astray] = []
         self._weights: dict[int, _Weights] = {}
+        self._across: list[_Across] = []
         # What was divided into heads by a view that leaves them behind the moments, as if they came first.
         self._heads: dict[int, _Shaped] = {}
         self._grouped: dict[
@@ -87,6 +96,7 @@ class Axes:
         """A new step begins, or the last one is over."""
         self.found.clear()
         self._weights.clear()
+        self._across.clear()
         self._heads.clear()
         self._grouped.clear()
         self._last_states.clear()
@@ -112,7 +122,7 @@ class Axes:
         if name in RESHAPES:
             self._reshaped(owner, given, result)
         elif name == "softmax":
-            self._softened(args, kwargs, given, result)
+            self._softened(owner, args, kwargs, given, result)
         elif name in _PASSES_ON:
             known = self._known(given)
             if known is not None:
@@ -157,6 +167,25 @@ class Axes:
         if joined and (given.data_ptr(), before) in self._last_states:
             self.found.append(Astray("states", owner, before, after))
 
+    def answered(self, given: torch.Tensor | None, answers: list[torch.Tensor]) -> None:
+        """A model has run: what it answers sample by sample is not to sum to one over them.
+
+        Weights by which a bag of things is summed up are not all that there is for each of them; likenesses of all with
+        all sum to one over either.
+        """
+        if not self._across or given is None or not given.dim():
+            return
+        samples = len(given)
+        if samples < 2 or any(not one.dim() or len(one) != samples for one in answers):
+            return
+        for made, owner in self._across:
+            result = made()
+            if result is not None and any(
+                one is result and one.shape[1] not in (1, samples) for one in answers
+            ):
+                self.found.append(Astray("samples", owner, tuple(given.shape), tuple(result.shape)))
+                return
+
     def _divided(self, tensor: Any) -> _Shaped | None:
         known = self._heads.get(id(tensor))
         return known if known is not None and known.made() is tensor else None
@@ -168,13 +197,20 @@ class Axes:
             self.found.append(Astray("order", owner, heads[0].before, heads[0].after))
 
     def _softened(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], given: torch.Tensor, result: torch.Tensor
+        self,
+        owner: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: torch.Tensor,
+        result: torch.Tensor,
     ) -> None:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if axis is None:
             axis = 0 if given.dim() in (0, 1, 3) else 1  # what torch takes where nothing is said
         if isinstance(axis, int) and given.dim() > 2:
             self._weights[id(result)] = _Weights(weakref.ref(result), axis % given.dim())
+        elif isinstance(axis, int) and given.dim() == 2 and axis % 2 == 0:
+            self._across.append(_Across(weakref.ref(result), owner))
 
     def _known(self, tensor: torch.Tensor) -> _Weights | None:
         known = self._weights.get(id(tensor))

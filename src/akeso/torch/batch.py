@@ -60,6 +60,7 @@ class BatchReader:
         self._answers, self._labels = LatestCounts(), LatestCounts()
         self._looks = self._measured = self._compared = 0
         self._looks_said: set[str] = set()
+        self._flat_looks = 0
         self.target_kind = ""
         self._loss_name = ""
         self._main_name: str | None = (
@@ -103,6 +104,7 @@ class BatchReader:
         if "severed" not in self._looks_said and passes.severed.within(loss):
             self._looks_said.add("severed")
             self._record.event(step, "severed")
+        self._bent(passes.severed.bent)
         self._depends(passes, step)
         self._measure(loss)
         if call is None:
@@ -259,6 +261,8 @@ class BatchReader:
                 self._record.fact("dropout", dropped)
             if fixed := [name for name, m in self._names.modules() if _never_averages(m)]:
                 self._record.fact("fixed_statistics", fixed)
+        if passes.dropped:
+            self._record.fact("dropout_called", dict(passes.dropped))
         resting = bool(passes.models) and not any(model.training for model in passes.models)
         if self._sensitive and resting and "mode" not in self._looks_said and self._held_back():
             self._looks_said.add("mode")
@@ -300,6 +304,17 @@ class BatchReader:
                 before, after = list(found.before), list(found.after)
                 self._record.event(step, "axes", found.owner, what=found.kind, before=before, after=after)
 
+    def _bent(self, derivative: torch.Tensor | None) -> None:
+        """Whether a second derivative is 0 everywhere, time and again: a model may begin flat."""
+        if derivative is None or not derivative.numel() or "bent" in self._looks_said:
+            return
+        self._flat_looks += 1
+        if bool((derivative != 0).any()):
+            self._looks_said.add("bent")
+        elif self._flat_looks >= _LOOKS:
+            self._looks_said.add("bent")
+            self._record.fact("derivatives_flat", True)
+
     def _depends(self, passes: Passes, step: int) -> None:
         self.evaluated(passes, step)
         if passes.dependence.wanted:
@@ -310,7 +325,7 @@ class BatchReader:
         self._dependences(passes.dependence.seen_since(), step)
 
     def _dependences(self, found: Dependences | None, step: int) -> None:
-        for name in ("ahead", "copied", "others", "beyond", "first", "unplaced"):
+        for name in ("ahead", "copied", "others", "beyond", "first", "padding", "unplaced"):
             if found is not None and getattr(found, name):
                 self._record.event(step, f"depends-{name}", by=int(getattr(found, name)))
 

@@ -79,6 +79,8 @@ class Dependences:
     """How many places on the tokens lie that are to be said, where that is more than one."""
     first: int = 0
     """Nothing but the first of so many tokens."""
+    padding: bool = False
+    """Nothing but what fills up sequences that are shorter than others."""
     unplaced: bool = False
     """All tokens of the sample, but not where they stand, although the targets do depend on that."""
 
@@ -222,7 +224,7 @@ class Dependence:
         return self._of_the_first(prediction, lookup)
 
     def _of_the_first(self, prediction: torch.Tensor, lookup: Lookup) -> Dependences | None:
-        """Whether one answer for each sequence comes from its first token alone, whichever the sequence is."""
+        """Whether one answer for each sequence comes from its first token alone, or from what it is filled up with."""
         rows, columns = lookup.tokens.shape
         if columns < _LONG or rows < _LONG:
             return None
@@ -232,9 +234,25 @@ class Dependence:
         )
         along = along.to(prediction.device, prediction.dtype)
         size = self._led_back(prediction, lookup, along.expand_as(prediction))
-        if size is None or not bool((size[:, 0] > 0).all()) or bool((size[:, 1:] > 0).any()):
+        if size is None:
             return None
-        return Dependences(ahead=False, copied=False, others=False, first=columns)
+        if bool((size[:, 0] > 0).all()) and not bool((size[:, 1:] > 0).any()):
+            return Dependences(ahead=False, copied=False, others=False, first=columns)
+        if _padding_alone(lookup.tokens.cpu(), size > 0):
+            return Dependences(ahead=False, copied=False, others=False, padding=True)
+        return None
+
+
+def _padding_alone(tokens: torch.Tensor, reached: torch.Tensor) -> bool:
+    """Whether all that is reached is one token, which stands at one end of sequences, in a row, and nowhere else."""
+    kinds = tokens[reached].unique()
+    if len(kinds) != 1:
+        return False
+    filled = tokens == kinds[0]
+    steps = filled.int().diff(dim=1)
+    at_one_end = not bool((steps > 0).any()) or not bool((steps < 0).any())
+    partly = filled.any(1) & ~filled.all(1)
+    return at_one_end and bool((filled.sum(1)[partly] > 1).any())
 
 
 def alignment(tokens: torch.Tensor, target: torch.Tensor, ignored: int) -> Alignment | None:

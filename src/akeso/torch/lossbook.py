@@ -45,6 +45,8 @@ class LossBook:
         if scope == "" and len(values) == 1 and isinstance(values[0], float):
             self._steps.append(step)
             self._values.append(values[0])
+            if not math.isfinite(values[0]):
+                self._on_nonfinite(values[0], step)
         else:
             self._waiting.append((step, scope, values))
 

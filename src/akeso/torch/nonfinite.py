@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,6 +34,24 @@ _EDGES: Final = {
 }  # fmt: skip
 #: Nodes that are looked at, from the loss on, and functions: what scripts write by hand stands before the last layer.
 _NEAR, _MOST = 200, 16
+#: Nodes that are looked at in all.
+_FAR = 4000
+
+
+def reaches(loss: torch.Tensor, known: Callable[[torch.Tensor], bool]) -> bool:
+    """Whether the gradient of ``loss`` gets to any parameter that is ``known``."""
+    queue: deque[Any] = deque([loss.grad_fn])
+    seen: set[Any] = set()
+    while queue and len(seen) < _FAR:
+        node = queue.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor) and known(variable):
+            return True
+        queue.extend(parent for parent, _ in node.next_functions)
+    return False
 
 
 def edges(loss: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
@@ -98,7 +117,7 @@ def _in_graph(loss: torch.Tensor, names: Names) -> Origin:
     origin = Origin("loss", "", "")
     queue: deque[Any] = deque([loss.grad_fn])
     seen: set[Any] = set()
-    while queue and len(seen) < 4000:
+    while queue and len(seen) < _FAR:
         node = queue.popleft()
         if node is None or node in seen:
             continue

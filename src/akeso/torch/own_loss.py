@@ -51,6 +51,13 @@ def answer_of(output: Any, first: torch.Tensor) -> torch.Tensor:
     return next((part for _, part in _parts(output) if part.dim()), first)
 
 
+def answers_in(output: Any) -> list[torch.Tensor]:
+    """All that a model gives side by side which is more than a number."""
+    if isinstance(output, torch.Tensor):
+        return [output]
+    return [part for _, part in _parts(output) if part.dim()]
+
+
 def _parts(output: Any) -> Iterator[tuple[int | str, torch.Tensor]]:
     """The tensors that a model gives side by side, with their places."""
     given: Iterable[tuple[int | str, Any]] = ()

@@ -32,7 +32,7 @@ from akeso.torch.losses import (
 )
 from akeso.torch.mode import Caller, Mode
 from akeso.torch.naming import Names, called_as, parameters_of, unwrap
-from akeso.torch.own_loss import OwnLoss, answer_of
+from akeso.torch.own_loss import OwnLoss, answer_of, answers_in
 from akeso.torch.quiet import quiet
 from akeso.torch.recurrence import Recurrence
 from akeso.torch.severed import Severed
@@ -44,6 +44,10 @@ _TELLING = 1000
 #: Losses of answers whose dependence on single tokens is asked for.
 _ANSWERED = frozenset(
     {"cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"}
+)
+#: Functions that drop a share of what they are given while they are told that this is training.
+_DROPS = frozenset(
+    {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
 )
 #: Layers that take what they are fed as quantities.
 _WEIGHING = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase)
@@ -104,6 +108,9 @@ class Passes:
         self.ours = False  # whether any known module has run in this step, on its own or inside of another
         self.broadcasts: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
         self.first_use: dict[str, int] = {}
+        self.dropped: dict[
+            str, float
+        ] = {}  # shares that functions have dropped, by the module that called them
         self.module_calls = 0
         self.function_calls = 0
         self._since = 0  # functions called since the last answer
@@ -297,6 +304,7 @@ class Passes:
             self._push()
             if self.reading:
                 self.own_loss.gave(output)
+                self.axes.answered(first_tensor(inputs), answers_in(output))
                 if tensor.dim() == 0 and self._compared_inside is not None:
                     self.views = self._compared_inside  # a model that gives its loss and nothing else
             with quiet():
@@ -325,6 +333,8 @@ class Passes:
         try:
             if self.reading:
                 self.severed.called(name, args, kwargs, result, inside=bool(self._stack))
+            if name in _DROPS and self.reading and self._stack:
+                self._drops(args, kwargs)
             if name in LOSSES:
                 self._loss(name, args, kwargs, result)
             elif name in ACTIVATIONS and self._stack:
@@ -359,6 +369,14 @@ class Passes:
         except Exception as error:
             self._fail("function", error)
         self.seconds += perf_counter() - began
+
+    def _drops(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A share of what flows through a known module is dropped by a function that it calls."""
+        owner = self._names.module(unwrap(self._stack[-1]))
+        training = kwargs.get("training", args[2] if len(args) > 2 else True)
+        share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        if owner is not None and training and isinstance(share, int | float):
+            self.dropped[owner] = max(float(share), self.dropped.get(owner, 0.0))
 
     def _written_out(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """A loss may be written out as arithmetic on a prediction and a target."""

@@ -38,6 +38,7 @@ from akeso.torch.lossbook import LossBook
 from akeso.torch.mailbox import Mailbox, device_failed
 from akeso.torch.members import Members
 from akeso.torch.naming import Names
+from akeso.torch.nonfinite import reaches
 from akeso.torch.pace import Pace
 from akeso.torch.passes import Passes
 from akeso.torch.quiet import quiet
@@ -158,7 +159,7 @@ class Probe(Told):
             number = loss.item()
             self._losses.append(number)
             if not math.isfinite(number):
-                self._alarms.loss(number, self.step, loss)
+                self._broken(number, loss)
             return
         began = time.perf_counter() if self._sampling else 0.0
         tensor = first_tensor(loss)
@@ -181,7 +182,7 @@ class Probe(Told):
         if tensor.device.type == "cpu" and tensor.numel() == 1:
             value = tensor.item()
             if not math.isfinite(value):
-                self._alarms.loss(value, self.step, tensor)
+                self._broken(value, tensor)
         else:
             with quiet():
                 value = tensor.detach() if tensor.dim() == 0 else tensor.detach().mean()
@@ -197,6 +198,11 @@ class Probe(Told):
             self._passes.let_go()
         if began:
             self._own += time.perf_counter() - began
+
+    def _broken(self, value: float, loss: torch.Tensor) -> None:
+        """A loss is not finite: one that leads to nothing of ours is a matter of the step that uses it up."""
+        if self._adopt or reaches(loss, self._names.known):
+            self._alarms.loss(value, self.step, loss)
 
     def _beside(self) -> bool:
         """Whether a backward pass belongs to another training in the same loop: nothing of ours has run before it."""

@@ -23,6 +23,12 @@ _SUMS: Final = frozenset(
 _FAR: Final = 8
 #: Nodes of a graph that are gone through to see that it comes from data alone.
 _NODES: Final = 64
+#: Nodes of a first derivative by which functions made of straight pieces are known, and how many are gone through.
+_STRAIGHT: Final = frozenset(
+    {"ThresholdBackwardBackward0", "LeakyReluBackwardBackward0", "HardtanhBackwardBackward0",
+     "PreluKernelBackwardBackward0"}
+)  # fmt: skip
+_THROUGH: Final = 512
 
 
 class Severed:
@@ -31,11 +37,14 @@ class Severed:
     def __init__(self) -> None:
         self._numbers: dict[int, weakref.ref[torch.Tensor]] = {}
         self._sums: list[Any] = []  # nodes of the graph at which they were added to something that learns
+        self.bent: torch.Tensor | None = None
+        """A derivative of a derivative by data, where straight pieces lie between: it may be 0 everywhere."""
 
     def clear(self) -> None:
         """A new step begins, or the last one is over."""
         self._numbers.clear()
         self._sums.clear()
+        self.bent = None
 
     def called(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, inside: bool
@@ -47,10 +56,12 @@ class Severed:
         if name == GIVES and isinstance(result, tuple):
             kept = kwargs.get("create_graph", args[_KEPT] if len(args) > _KEPT else False)
             by = args[1] if len(args) > 1 else kwargs.get("inputs")
-            of = _flat((args[0] if args else kwargs.get("outputs"),))
+            of = list(_flat((args[0] if args else kwargs.get("outputs"),)))
             # What data alone gives has derivatives that are data, as those that a network is to have.
             if not kept and not all(map(_of_data, of)) and all(_of_data(one) for one in _flat((by,))):
                 self._numbers.update((id(one), weakref.ref(one)) for one in result if one is not None)
+            elif kept and self.bent is None and all(_of_data(one) for one in _flat((by,))):
+                self.bent = next((one.detach() for one in result if one is not None and _straight(of)), None)
             return
         if not self._numbers or not isinstance(result, torch.Tensor):
             return
@@ -96,3 +107,18 @@ def _of_data(tensor: Any) -> bool:
             return False
         waiting += [parent for parent, _ in node.next_functions]
     return True
+
+
+def _straight(derived: list[Any]) -> bool:
+    """Whether what is derived is a derivative already, of functions made of straight pieces."""
+    waiting = [one.grad_fn for one in derived if isinstance(one, torch.Tensor)]
+    seen: set[Any] = set()
+    while waiting and len(seen) < _THROUGH:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ in _STRAIGHT:
+            return True
+        waiting += [parent for parent, _ in node.next_functions]
+    return False
