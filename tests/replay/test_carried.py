@@ -185,8 +185,19 @@ def normalised(run: Run, stop: int) -> Any:
     return exact_digest(model.state_dict())
 
 
+def folds(run: Run, stop: int) -> Any:
+    """A list of models and a dictionary of optimizers, trained one after another."""
+    models = [torch.nn.Linear(3, 1) for _ in range(3)]
+    tools = {str(number): [torch.optim.Adam(model.parameters(), 0.05)] for number, model in enumerate(models)}
+    run.track(models=models, tools=tools)
+    for number, model in enumerate(models):
+        for _ in run.iterations(10, name=f"fold {number}"):
+            _step(run, stop, tools[str(number)][0], model(torch.rand(4, 3)).pow(2).mean())
+    return [exact_digest(model.state_dict()) for model in models]
+
+
 @pytest.mark.parametrize(
-    "program", [graphs, best_model, shared, changed_data, unfrozen, begun_as_one, normalised]
+    "program", [graphs, best_model, shared, changed_data, unfrozen, begun_as_one, normalised, folds]
 )
 def test_a_loop_goes_on_with_what_it_carries(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
     whole = live(program, tmp_path / "whole")

@@ -20,6 +20,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -31,6 +32,7 @@ import torch
 from akeso.errors import BadInput
 from akeso.replay import generators, state_foreign
 from akeso.replay.state_filling import put_back
+from akeso.replay.state_marks import has_state
 from akeso.replay.state_wrappers import unwrap
 
 
@@ -305,6 +307,25 @@ _PLAIN = (torch.Tensor, np.ndarray, dict, list, set, deque)
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, *_FIXED))
+
+
+def apart(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is tracked under a name: of a container of models, optimizers and the like every item."""
+    pairs = (
+        list(value.items() if isinstance(value, dict) else enumerate(value)) if _holds_state(value) else []
+    )
+    for entry, item in pairs:
+        yield from apart(f"{name}.{entry}", item)
+    if not pairs:
+        yield name, value
+
+
+def _holds_state(value: Any) -> bool:
+    """Tell whether a container has objects in it that give their state themselves, and take it back."""
+    if type(value) not in (list, tuple, dict):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return any(has_state(item) or generators.is_generator(item) or _holds_state(item) for item in parts)
 
 
 def adopt(name: str, value: Any) -> Tracked:
