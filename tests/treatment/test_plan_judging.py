@@ -169,6 +169,21 @@ def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     assert cured(squared, absolute)
 
 
+def test_a_measure_apart_from_the_loss_counts_whatever_loss_is_trained_with() -> None:
+    def trained(loss: str, name: str, value: float) -> Attempt:
+        history = History(planned_steps=100)
+        history.facts["loss"] = loss
+        for step in range(60):
+            history.add(step, "loss", "", 19.0)
+            history.add(step, "baseline_loss", "", 20.0)
+        return replace(Scripted(0.5, None).source, metric_name=name, metric=value, higher_is_better=False, steps=60,
+                       curve=((50, value),), history=history, diagnoses=())  # fmt: skip
+
+    untreated = trained("mse_loss", "train_loss", 18_000.0)  # ended before it showed more
+    robust, squared = trained("huber_loss", "val_mae", 0.7), trained("mse_loss", "val_mae", 9.0)
+    assert promise(robust, untreated) > promise(squared, untreated)
+
+
 def test_a_loss_that_cannot_be_is_no_figure_to_hold_a_cure_against() -> None:
     """Given probabilities in the place of their logarithms it goes below zero: rightly computed it comes down to it."""
 
