@@ -277,6 +277,13 @@ def test_what_is_in_no_optimizer_is_added_and_what_is_frozen_stays_so() -> None:
         return [candidate.prescription.to_list() for candidate in candidates(history, [found])]
 
     assert cures(left_out) == [[{"remedy": "add-to-optimizer", "where": "all"}]]
+    drawn = [
+        Parameter(f"{name}.weight", (25, 25), trainable=False, init_mean=0.0, init_std=0.115) for name in "ab"
+    ]
+    history.layers[-1] = Layer("body", "Sequential", 9, tuple(drawn))
+    freed = [{"remedy": "unfreeze", "where": "all"}, {"remedy": "add-to-optimizer", "where": "all"}]
+    assert cures(left_out) == [[freed[1]], freed]  # nothing seems to have been loaded into them
+    history.layers[-1] = Layer("body", "Linear", 9, (frozen,))
     assert cures(_found("parameters-not-trained"))[0][0] == {"remedy": "unfreeze", "where": "all"}
     history.events.append(Event(100, "optimizer", "1"))
     for step in range(100, 160):
