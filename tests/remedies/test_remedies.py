@@ -120,9 +120,25 @@ def test_a_few_wild_targets_call_for_a_loss_that_bears_them() -> None:
     assert candidates(history, [_found("exploding-gradient")])[0].prescription[0].values["to"] == "huber_loss"
     tame = _history(task="regression", loss="mse_loss", target_kind="values", classes=1)
     for step in range(20):
+        tame.add(step, "target_outlier", "", 5.0)
         tame.add(step, "target_min", "", -2.0)
         tame.add(step, "target_max", "", 2.0 + step / 10)
     assert not any("substitute-loss" in cure for cure in _remedies(tame, "exploding-gradient"))
+
+
+def test_codes_in_inputs_and_targets_call_for_clean_inputs_and_a_loss_that_bears_the_targets() -> None:
+    history = _history(
+        task="regression", loss="mse_loss", target_kind="values", classes=1, input_kind="values"
+    )
+    for step in range(20):
+        history.add(step, "target_min", "", -999.0)
+        history.add(step, "target_max", "", 2.0)
+        history.add(step, "target_std", "", 120.0)
+        history.add(step, "target_outlier", "", 700.0)
+    found = replace(_found("abnormal-data"), evidence={"input_code": -999.0, "target_std": 120.0})
+    first = candidates(history, [found])[0].prescription
+    assert [edit.remedy for edit in first] == ["scale-inputs", "substitute-loss"]
+    assert first[1].values["to"] == "huber_loss"
 
 
 def test_a_rate_far_below_the_usual_one_is_raised_first_where_all_answers_are_alike() -> None:
@@ -261,6 +277,13 @@ def test_what_is_in_no_optimizer_is_added_and_what_is_frozen_stays_so() -> None:
         return [candidate.prescription.to_list() for candidate in candidates(history, [found])]
 
     assert cures(left_out) == [[{"remedy": "add-to-optimizer", "where": "all"}]]
+    drawn = [
+        Parameter(f"{name}.weight", (25, 25), trainable=False, init_mean=0.0, init_std=0.115) for name in "ab"
+    ]
+    history.layers[-1] = Layer("body", "Sequential", 9, tuple(drawn))
+    freed = [{"remedy": "unfreeze", "where": "all"}, {"remedy": "add-to-optimizer", "where": "all"}]
+    assert cures(left_out) == [[freed[1]], freed]  # nothing seems to have been loaded into them
+    history.layers[-1] = Layer("body", "Linear", 9, (frozen,))
     assert cures(_found("parameters-not-trained"))[0][0] == {"remedy": "unfreeze", "where": "all"}
     history.events.append(Event(100, "optimizer", "1"))
     for step in range(100, 160):

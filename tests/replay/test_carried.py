@@ -158,7 +158,47 @@ def unfrozen(run: Run, stop: int) -> Any:
     return exact_digest([part.state_dict() for part in (model, head, body)]), optimizer.count
 
 
-@pytest.mark.parametrize("program", [graphs, best_model, shared, changed_data, unfrozen])
+def begun_as_one(run: Run, stop: int) -> Any:
+    """What looks at the memory of the weights before the loop has memory of its own once the loop has run."""
+    model, optimizer = _parts(run)
+    best, least = model.state_dict(), 1e9
+    before = model[0].weight.data
+    trace = before.numpy()
+    for _ in run.iterations(30):
+        loss = model(torch.rand(4, 3)).pow(2).mean()
+        if loss.item() < least:
+            best, least = copy.deepcopy(model.state_dict()), loss.item()
+        before = model[0].weight.detach() * 0.5
+        trace = trace * 0.9
+        _step(run, stop, optimizer, loss)
+    return [exact_digest(item) for item in (dict(best), before, trace, model.state_dict())]
+
+
+def normalised(run: Run, stop: int) -> Any:
+    """A layer that keeps what it computes of a weight as a plain tensor, which is the weight itself at first."""
+    model, optimizer = _parts(run)
+    torch.nn.utils.spectral_norm(model[0])
+    run.track(model=model, optimizer=optimizer)
+    for _ in run.iterations(30):
+        loss = model(torch.rand(4, 3)).pow(2).mean()
+        _step(run, stop, optimizer, loss)
+    return exact_digest(model.state_dict())
+
+
+def folds(run: Run, stop: int) -> Any:
+    """A list of models and a dictionary of optimizers, trained one after another."""
+    models = [torch.nn.Linear(3, 1) for _ in range(3)]
+    tools = {str(number): [torch.optim.Adam(model.parameters(), 0.05)] for number, model in enumerate(models)}
+    run.track(models=models, tools=tools)
+    for number, model in enumerate(models):
+        for _ in run.iterations(10, name=f"fold {number}"):
+            _step(run, stop, tools[str(number)][0], model(torch.rand(4, 3)).pow(2).mean())
+    return [exact_digest(model.state_dict()) for model in models]
+
+
+@pytest.mark.parametrize(
+    "program", [graphs, best_model, shared, changed_data, unfrozen, begun_as_one, normalised, folds]
+)
 def test_a_loop_goes_on_with_what_it_carries(program: Callable[[Run, int], Any], tmp_path: Path) -> None:
     whole = live(program, tmp_path / "whole")
     for stop in (12, 23):

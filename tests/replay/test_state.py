@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from akeso.errors import BadInput
 from akeso.replay.state import pack, unpack
 from akeso.replay.state_digest import exact_digest
-from akeso.replay.state_tracked import adopt, put_back
+from akeso.replay.state_filling import Filling, put_back
+from akeso.replay.state_tracked import adopt
 
 
 def _through_json(value: Any) -> Any:
@@ -143,3 +144,24 @@ def test_containers_are_restored_in_place() -> None:
     put_back(live, {"a": [2, 3]})
     assert live == {"a": [2, 3]}
     assert live["a"] is inner
+
+
+def test_memory_that_is_filled_already_is_not_written_to_again() -> None:
+    weight = torch.zeros(2, 2)
+    filling = Filling(filled=[weight])
+    assert filling.put_back(weight.view(2, 2), torch.ones(2, 2)).tolist() == [[1, 1], [1, 1]]
+    assert filling.put_back(weight[0], torch.ones(2)).tolist() == [1, 1]
+    assert filling.put_back(row := weight[1], torch.zeros(2)) is row
+    assert weight.tolist() == [[0, 0], [0, 0]]
+
+    both: list[int] = []
+    live = {"a": both, "b": both}
+    filling.put_back(live, {"a": [1], "b": [2]})
+    assert live == {"a": [1], "b": [2]}
+
+    halves = np.zeros(4)
+    left, right = halves[:2], halves[2:]
+    assert filling.put_back(left, np.ones(2)) is left
+    assert filling.put_back(right, np.full(2, 2.0)) is right
+    assert filling.put_back(halves[1:3], np.full(2, 3.0)).tolist() == [3, 3]
+    assert halves.tolist() == [1, 1, 2, 2]

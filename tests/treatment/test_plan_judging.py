@@ -13,6 +13,7 @@ from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.treatment import Attempt, Edit, Prescription
 from akeso.treatment.plans import Wishes
+from akeso.treatment.plans.choosing import uncovered
 from akeso.treatment.plans.judging import (
     closest,
     comparable,
@@ -167,6 +168,34 @@ def test_losses_of_two_functions_are_not_held_against_each_other() -> None:
     alike = replace(absolute, curve=((25, 0.30), (50, 0.33)))
     assert not disappoints(alike, absolute, [replace(rival, steps=30)], 0.5)
     assert cured(squared, absolute)
+
+
+def test_what_an_error_is_put_down_to_is_cured_however_mildly_it_is_put() -> None:
+    cause = Diagnosis("parameters-not-trained", "warning", 0.7, "", 0, {}, (), (), "")
+    other = Diagnosis("overfitting", "warning", 0.7, "", 0, {}, (), (), "")
+    harm = Diagnosis("constant-prediction", "error", 0.7, "", 0, {}, ("parameters-not-trained",), (), "")
+    program = Scripted(0.5, None)
+    ledger, source = Ledger(program, Wishes(), "akeso"), program.source
+    left, _ = uncovered(ledger, source, replace(source, diagnoses=(cause, other, harm)))
+    assert left == [cause, harm]
+    assert uncovered(ledger, source, replace(source, diagnoses=(cause, other, replace(harm, because_of=()))))[
+        0
+    ] == [replace(harm, because_of=())]
+
+
+def test_a_measure_apart_from_the_loss_counts_whatever_loss_is_trained_with() -> None:
+    def trained(loss: str, name: str, value: float) -> Attempt:
+        history = History(planned_steps=100)
+        history.facts["loss"] = loss
+        for step in range(60):
+            history.add(step, "loss", "", 19.0)
+            history.add(step, "baseline_loss", "", 20.0)
+        return replace(Scripted(0.5, None).source, metric_name=name, metric=value, higher_is_better=False, steps=60,
+                       curve=((50, value),), history=history, diagnoses=())  # fmt: skip
+
+    untreated = trained("mse_loss", "train_loss", 18_000.0)  # ended before it showed more
+    robust, squared = trained("huber_loss", "val_mae", 0.7), trained("mse_loss", "val_mae", 9.0)
+    assert promise(robust, untreated) > promise(squared, untreated)
 
 
 def test_a_loss_that_cannot_be_is_no_figure_to_hold_a_cure_against() -> None:

@@ -248,19 +248,8 @@ class ParametersNotTrained(Detector):
 
         A remark where the rest of the model does well with what they happen to make of the inputs.
         """
-        frozen = [
-            one.name
-            for one in history.parameters
-            if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
-        ]
-        frozen = [name for name in frozen if _used(history, name)]
-        # What was trained in a stage before, or belongs to a copy that is brought up to date, is left alone.
-        stages = history.facts.get("earlier_stages") or len(history.facts.get("optimizers") or ()) > 1
-        if len(history.facts.get("models") or ()) > 1:
-            trained = {one.name.partition(".")[0] for one in history.parameters if one.trainable}
-            frozen = [name for name in frozen if name.partition(".")[0] in trained]
-        written = history.facts.get("frozen_written")
-        if stages or written or len(frozen) < 2 or not all(fresh(history, name) for name in frozen):
+        frozen = frozen_as_drawn(history)
+        if not frozen:
             return
         yield Symptom(
             self.name,
@@ -406,6 +395,24 @@ _REASONS = {
         "are not used in any pass that is trained on.",
     ),
 }
+
+
+def frozen_as_drawn(history: History) -> list[str]:
+    """Weights that are frozen and look as they were drawn, where nothing can have been trained or loaded before."""
+    frozen = [
+        one.name
+        for one in history.parameters
+        if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
+    ]
+    frozen = [name for name in frozen if _used(history, name)]
+    # What was trained in a stage before, or belongs to a copy that is brought up to date, is left alone.
+    stages = history.facts.get("earlier_stages") or len(history.facts.get("optimizers") or ()) > 1
+    if len(history.facts.get("models") or ()) > 1:
+        trained = {one.name.partition(".")[0] for one in history.parameters if one.trainable}
+        frozen = [name for name in frozen if name.partition(".")[0] in trained]
+    written = history.facts.get("frozen_written")
+    plain = stages or written or len(frozen) < 2 or not all(fresh(history, name) for name in frozen)
+    return [] if plain else frozen
 
 
 def _sentence(reason: str, names: list[str]) -> str:

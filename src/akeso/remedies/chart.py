@@ -258,6 +258,10 @@ def _odd(optimizer: dict[str, Any]) -> bool:
     )
 
 
+#: Interquartile ranges from the median at which a target is one of the wild ones in most batches.
+_OFF = 100.0
+
+
 def _wild(history: History) -> bool:
     reach = [np.abs(history.series(f"target_{end}").finite().values) for end in ("min", "max")]
     count = min(map(len, reach))
@@ -265,7 +269,10 @@ def _wild(history: History) -> bool:
         return False
     peaks = np.maximum(reach[0][:count], reach[1][:count])
     usual = float(np.median(peaks))
-    return usual > 0 and float(np.max(peaks)) > 10 * usual
+    # Where every batch has some, no batch stands out: these lie off from the others of their own batch.
+    off = history.series("target_outlier").finite().values
+    everywhere = len(off) >= 4 and float(np.median(off)) > _OFF
+    return everywhere or (usual > 0 and float(np.max(peaks)) > 10 * usual)
 
 
 def _initial_weights(history: History) -> tuple[bool, bool]:

@@ -11,7 +11,7 @@ from akeso.history import History
 from akeso.remedies._base import Remedy
 from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
-from akeso.remedies.objective import TargetUnits
+from akeso.remedies.objective import RobustLoss, TargetUnits
 
 #: Columns from which on inputs may be sequences of names, the largest spread of one over that of the typical one, and
 #: the largest grey level.
@@ -62,7 +62,11 @@ class EmbedNames(Remedy):
 
 
 class ScaleInputs(Remedy):
-    """Missing values imputed, outliers pulled in, features scaled; targets too where they need it."""
+    """Missing values imputed, outliers pulled in, features scaled; targets too where they need it.
+
+    Where some targets lie far beyond the others, as codes for missing values do, a loss that such targets do not rule
+    comes with the inputs, and before everything else.
+    """
 
     name = "scale-inputs"
 
@@ -73,6 +77,9 @@ class ScaleInputs(Remedy):
         facts = chart(history)
         if facts.merely_missing:
             yield Prescription([clean_inputs()])
+        robust = [edit for cure in RobustLoss().prescribe(history, diagnoses) for edit in cure]
+        if robust and inputs_found(diagnoses):
+            yield Prescription([scale_inputs(), *robust])
         units = [edit for cure in TargetUnits().prescribe(history, diagnoses) for edit in cure]
         if units and not inputs_found(diagnoses) and not facts.odd_inputs:
             yield Prescription(units)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from akeso.detectors.stages import last_stage
+from akeso.detectors.untrained import frozen_as_drawn
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
@@ -58,7 +59,8 @@ class KeepAttached(Remedy):
 class TrainEverything(Remedy):
     """Missing parameters handed to the optimizer, frozen ones made trainable.
 
-    What gets gradients and is in no optimizer is all there is to add: what is frozen beside it is frozen on purpose.
+    What gets gradients and is in no optimizer is all there is to add. What is frozen beside it is frozen on purpose: it
+    is let go second, and only where nothing seems to have been loaded into it.
     """
 
     name = "add-to-optimizer"
@@ -72,6 +74,8 @@ class TrainEverything(Remedy):
         if any(found.evidence.get("reason") in _LEFT_OUT for found in diagnoses):
             late = {"stage": "last"} if last_stage(history)[1] else {}
             yield Prescription([Edit("add-to-optimizer", "all", late)])
+            if not late and frozen_as_drawn(history):
+                yield Prescription([free, add])
             return
         if frozen and missing:
             yield Prescription([free, add])

@@ -29,7 +29,7 @@ from akeso.replay.run_streams import BatchStream, EpochStream
 from akeso.replay.snapshot_background import BackgroundWriter, uncollected
 from akeso.replay.state import Packing
 from akeso.replay.state_held import carried_graph
-from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer
+from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer, apart
 from akeso.replay.state_whole import PlainState, WholeState
 from akeso.replay.state_wrappers import hooked
 
@@ -233,9 +233,10 @@ class Run:
         """Name the objects that carry the state of the run.
 
         Modules, optimizers, schedulers, scalers, anything with ``state_dict`` and ``load_state_dict``,
-        generators, tensors, arrays, containers, and plain objects by their attributes.
+        generators, tensors, arrays, containers, and plain objects by their attributes. A list, tuple or dict
+        of models, optimizers and the like is tracked by its items: ``models.0``, ``models.1``.
         """
-        for name, value in objects.items():
+        for name, value in (part for pair in objects.items() for part in apart(*pair)):
             item = self._whole.track(name, value)
             if isinstance(item, TrackedFile):
                 self._track_file(name, item)

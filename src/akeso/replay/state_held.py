@@ -23,12 +23,13 @@ import torch
 from akeso.errors import BadInput
 from akeso.replay import generators
 from akeso.replay.state import Packing
+from akeso.replay.state_filling import Filling
 from akeso.replay.state_frames import users_frames
 from akeso.replay.state_liveness import loops_around
 from akeso.replay.state_marks import changed, has_state, is_iterator, is_table, mark
 from akeso.replay.state_places import Place, Places
 from akeso.replay.state_records import is_record
-from akeso.replay.state_tracked import TrackedModule, put_back
+from akeso.replay.state_tracked import TrackedModule
 from akeso.replay.state_wrappers import unwrap
 
 _NEVER = object()
@@ -150,9 +151,9 @@ class Held:
         return bool(self._first.setdefault(id(value), (value, now))[1] != now)
 
     def restore(
-        self, frame: FrameType, known: set[int], state: dict[str, Any], shared: frozenset[int]
+        self, frame: FrameType, known: set[int], state: dict[str, Any], filling: Filling
     ) -> tuple[str, ...]:
-        """Bind what was held, ``shared`` objects as they are; return the names that are no longer there."""
+        """Bind what was held, or put it into what is there; return the names that are no longer there."""
         self._always |= set(state)
         places = {place.path: place for place in self._places.find(frame, known, True)}
         lost = []
@@ -172,8 +173,8 @@ class Held:
                     lost.append(path)
                 continue
             kept = not entry.get("new") and _in_place(place.value, saved)
-            new = put_back(place.value, saved, shared) if kept else saved
-            if new is not place.value and not _bound(place, new):
+            new = filling.put_back(place.value, saved) if kept else saved
+            if new is not place.value and not _bound(place, new, filling):
                 lost.append(path)
         return tuple(lost)
 
@@ -212,12 +213,12 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | complex | str | bytes)
 
 
-def _bound(place: Place, value: Any) -> bool:
+def _bound(place: Place, value: Any, filling: Filling) -> bool:
     """Bind a place, or put the value into what is there; a package may guard its attributes."""
     try:
         place.bind(value)
     except BadInput:  # an item of a container
-        return put_back(place.value, value) is place.value
+        return filling.put_back(place.value, value) is place.value
     except (AttributeError, TypeError):
         if not place.foreign:
             raise

@@ -27,6 +27,7 @@ from akeso.replay.state_liveness import loops_around
 from akeso.replay.state_marks import CONTAINERS, SCALARS, has_state, is_iterator, is_table
 from akeso.replay.state_marks import items as items_of
 from akeso.replay.state_records import attributes, is_record, is_users_kind
+from akeso.replay.state_wrappers import unwrap
 
 _DEPTH = 4
 _PARTS = 16
@@ -151,6 +152,8 @@ class _Walk:
         ):
             yield Place(path, value, bind, distant=self.distant)
         elif isinstance(value, CONTAINERS):
+            if _only(value, self._known):
+                return  # a list of models, each of them tracked
             inner = [pair for pair in items_of(value) if depth and is_record(pair[1])]
             yield Place(path, value, bind, whole=bool(inner), distant=self.distant)
             for entry, item in inner:
@@ -253,9 +256,11 @@ def _optimizer_attributes(name: str, value: Any) -> Iterator[tuple[str, Any, str
 
 
 def _only(value: Any, known: set[int]) -> bool:
-    """Tell whether a container holds nothing but what is tracked: the list of weights of a recurrent layer."""
+    """Tell whether a container holds nothing but what is tracked: models, the list of weights of a recurrent layer."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return bool(parts) and all(id(item) in known for item in parts)
+    return bool(parts) and all(
+        id(item) in known or id(unwrap(item)) in known or _only(item, known) for item in parts
+    )
 
 
 def _binder(frame: FrameType, name: str) -> Callable[[Any], None]:

@@ -20,6 +20,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -30,8 +31,8 @@ import torch
 
 from akeso.errors import BadInput
 from akeso.replay import generators, state_foreign
-from akeso.replay.state import is_code
-from akeso.replay.state_records import attributes, is_frozen, is_record, put
+from akeso.replay.state_filling import put_back
+from akeso.replay.state_marks import has_state
 from akeso.replay.state_wrappers import unwrap
 
 
@@ -308,6 +309,25 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, *_FIXED))
 
 
+def apart(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is tracked under a name: of a container of models, optimizers and the like every item."""
+    pairs = (
+        list(value.items() if isinstance(value, dict) else enumerate(value)) if _holds_state(value) else []
+    )
+    for entry, item in pairs:
+        yield from apart(f"{name}.{entry}", item)
+    if not pairs:
+        yield name, value
+
+
+def _holds_state(value: Any) -> bool:
+    """Tell whether a container has objects in it that give their state themselves, and take it back."""
+    if type(value) not in (list, tuple, dict):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return any(has_state(item) or generators.is_generator(item) or _holds_state(item) for item in parts)
+
+
 def adopt(name: str, value: Any) -> Tracked:
     """Choose how an object is tracked, or say why it cannot be."""
     value = unwrap(value)
@@ -331,44 +351,3 @@ def adopt(name: str, value: Any) -> Tracked:
         f"run.track({name}=...) was given {value!r}, a {type(value).__name__}: a plain value is replaced, "
         f"not changed, so tracking it once sees nothing; keep it in run.state.{name}"
     )
-
-
-def put_back(live: Any, saved: Any, shared: frozenset[int] = frozenset()) -> Any:
-    """Return the saved value, put into the live object where that can be done in place.
-
-    Objects whose identities are among the ``shared`` ones are taken as they are.
-    """
-    if id(saved) in shared:
-        return saved
-    if isinstance(live, torch.Tensor) and isinstance(saved, torch.Tensor):
-        if live.shape == saved.shape and live.dtype == saved.dtype and live.device == saved.device:
-            with torch.no_grad():
-                return live.copy_(saved)
-        return saved
-    if isinstance(live, np.ndarray) and isinstance(saved, np.ndarray) and live.shape == saved.shape:
-        live[...] = saved
-        return live
-    if isinstance(live, dict) and isinstance(saved, dict):
-        merged = {entry: put_back(live.get(entry), item, shared) for entry, item in saved.items()}
-        # Functions are code and in no snapshot; they stay where they are.
-        code = {entry: item for entry, item in live.items() if entry not in saved and is_code(item)}
-        order = [entry for entry in live if entry in merged or entry in code]
-        live.clear()
-        if len(order) == len(merged) + len(code):
-            live.update({entry: (merged if entry in merged else code)[entry] for entry in order})
-        else:
-            live.update({**merged, **code})
-        return live
-    if isinstance(live, list) and isinstance(saved, list):
-        known = live + [None] * len(saved)
-        live[:] = [put_back(old, item, shared) for old, item in zip(known, saved, strict=False)]
-        return live
-    if isinstance(live, deque | set) and type(live) is type(saved):
-        live.clear()
-        live.extend(saved) if isinstance(live, deque) else live.update(saved)
-        return live
-    if is_record(saved) and type(live) is type(saved) and not is_frozen(live):
-        state = attributes(saved)
-        parts = {name: put_back(getattr(live, name, None), item, shared) for name, item in state.items()}
-        return put(live, parts)
-    return saved

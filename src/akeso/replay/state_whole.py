@@ -13,6 +13,7 @@ from akeso.replay import generators, state_switches
 from akeso.replay.snapshot import Loaded
 from akeso.replay.state import Kept, Packing, pack
 from akeso.replay.state_digest import exact_digest
+from akeso.replay.state_filling import Filling
 from akeso.replay.state_held import Held, Hole
 from akeso.replay.state_tracked import (
     StateType,
@@ -156,7 +157,17 @@ class WholeState:
         if switches is not None:  # snapshots of earlier versions have none
             state_switches.restore(switches)
         held = loaded.part("held", shared=shared)
-        return self.held.restore(frame, known, held, shared.several())
+        return self.held.restore(frame, known, held, Filling(shared.several(), self._tensors()))
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what tracked objects have in tensors of their own."""
+        for item in self.tracked.values():
+            if isinstance(item, TrackedModule):
+                yield from (*item.value.parameters(), *item.value.buffers())
+            elif isinstance(item, TrackedOptimizer):
+                yield from (part for group in item.value.param_groups for part in group["params"])
+            elif isinstance(item.value, torch.Tensor):
+                yield item.value
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         seen: set[int] = set()

@@ -294,7 +294,10 @@ class AkesoPlan(Plan):
                 holds = not further.failed and better(further, untreated, among=len(made))
                 best = further if holds and not better(best, further) else best
             if not best.whole:
-                ledger.notes.append(f"the cure was ended after {best.steps} of {ledger.planned} steps")
+                ledger.notes.append(
+                    f"the cure was ended after {best.steps} of {ledger.planned} steps, and its figure is from there: "
+                    "how it ends is not known"
+                )
             clean = best.whole and not left_over(at_first, best) and not left_over(untreated, best)
             return ledger.close(best, "repaired" if clean else "improved")
         if untreated.whole and falls_back(untreated, among=len(untreated.curve)):

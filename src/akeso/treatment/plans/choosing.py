@@ -47,9 +47,10 @@ def options(ledger: Ledger, untreated: Attempt) -> list[Candidate]:
 
 def uncovered(ledger: Ledger, untreated: Attempt, current: Attempt) -> tuple[list[Diagnosis], int]:
     """What a cure has left to cure, and how many remedies that is worth."""
-    left = [
-        found for found in treatable(current.diagnoses) if found.severity == "error" or found.problem in RATES
-    ]
+    found = treatable(current.diagnoses)
+    # What an error is put down to is what has to be cured, however mildly it is put itself.
+    causes = {cause for error in found if error.severity == "error" for cause in error.because_of}
+    left = [one for one in found if one.severity == "error" or one.problem in {*RATES, *causes}]
     if left:
         return left, 2
     early = current.steps <= max(FEWEST_STEPS, round(SECOND_RUNG * ledger.planned))

@@ -43,7 +43,8 @@ def promise(attempt: Attempt, rival: Attempt | None = None) -> float:
     if not math.isfinite(score):
         return -math.inf
     if not bounded(attempt):
-        alike = rival is None or same_loss(attempt, rival)
+        # A figure that is no loss means the same whatever the training goes by.
+        alike = rival is None or not attempt.metric_name.endswith("_loss") or same_loss(attempt, rival)
         score = _relative(attempt, rival) if alike else 0.0
     believed = _believed(attempt, rival)
     if (
