@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from akeso.torch.graph import nodes
 from akeso.torch.naming import Names
 
 
@@ -40,18 +41,8 @@ _FAR = 4000
 
 def reaches(loss: torch.Tensor, known: Callable[[torch.Tensor], bool]) -> bool:
     """Whether the gradient of ``loss`` gets to any parameter that is ``known``."""
-    queue: deque[Any] = deque([loss.grad_fn])
-    seen: set[Any] = set()
-    while queue and len(seen) < _FAR:
-        node = queue.popleft()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, torch.Tensor) and known(variable):
-            return True
-        queue.extend(parent for parent, _ in node.next_functions)
-    return False
+    variables = (getattr(node, "variable", None) for node in nodes(loss, most=_FAR))
+    return any(isinstance(variable, torch.Tensor) and known(variable) for variable in variables)
 
 
 def edges(loss: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
@@ -60,17 +51,12 @@ def edges(loss: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     Waits for no device: whether it is so arrives with the readings.
     """
     found: list[tuple[str, torch.Tensor]] = []
-    queue: deque[Any] = deque([loss.grad_fn])
-    seen: set[Any] = set()
-    while queue and len(seen) < _NEAR and len(found) < _MOST:
-        node = queue.popleft()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in nodes(loss, most=_NEAR):
         name, at = _at_edge(node)
         if at is not None:
             found.append((name, at))
-        queue.extend(parent for parent, _ in node.next_functions)
+        if len(found) >= _MOST:
+            break
     return found
 
 
@@ -115,20 +101,13 @@ def locate(loss: torch.Tensor, names: Names) -> Origin:
 def _in_graph(loss: torch.Tensor, names: Names) -> Origin:
     """Walk from the loss towards the input; the last non-finite saved tensor on the way is the first in time."""
     origin = Origin("loss", "", "")
-    queue: deque[Any] = deque([loss.grad_fn])
-    seen: set[Any] = set()
-    while queue and len(seen) < _FAR:
-        node = queue.popleft()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in nodes(loss, most=_FAR):
         found = _saved_nonfinite(node)
         if found is not None:
             what, culprit = found
             module = _module_of(culprit, names)
             kind = type(culprit).__name__.split("Backward")[0].lower()
             origin = Origin(what, module or origin.module, kind)
-        queue.extend(parent for parent, _ in node.next_functions)
     return origin
 
 

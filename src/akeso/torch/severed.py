@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import torch
 
+from akeso.torch.graph import nodes
+
 #: What gives derivatives, and where it is told to keep their graph.
 GIVES: Final = "grad"
 _KEPT: Final = 4
@@ -111,14 +113,5 @@ def _of_data(tensor: Any) -> bool:
 
 def _straight(derived: list[Any]) -> bool:
     """Whether what is derived is a derivative already, of functions made of straight pieces."""
-    waiting = [one.grad_fn for one in derived if isinstance(one, torch.Tensor)]
-    seen: set[Any] = set()
-    while waiting and len(seen) < _THROUGH:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if type(node).__name__ in _STRAIGHT:
-            return True
-        waiting += [parent for parent, _ in node.next_functions]
-    return False
+    known = [one for one in derived if isinstance(one, torch.Tensor)]
+    return any(type(node).__name__ in _STRAIGHT for node in nodes(*known, most=_THROUGH))
