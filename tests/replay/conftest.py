@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+#: What tests of other parts import.
+_OTHERS = (
+    "benchmarks.", "tests.benchmarks.", "tests.detectors.", "tests.integrations.", "tests.keras.", "tests.remedies.",
+    "tests.report.", "tests.script.", "tests.search.", "tests.torch.", "tests.treatment.",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def a_program_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run looks for state in all modules of a program: the hundreds of other tests in this process are none of it."""
+    own = request.module.__name__
+    for name in list(sys.modules):
+        last = name.rpartition(".")[2]
+        if name.startswith(_OTHERS) or (last.startswith("test_") and name != own):
+            monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture
