@@ -442,9 +442,11 @@ class Cosines(nn.Module):
 model = Cosines()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 criterion = nn.CrossEntropyLoss()
+losses = []
 for i in range(0, 64, 8):
     optimizer.zero_grad()
-    {loss}(model(x[i:i + 8]), y[i:i + 8]).backward()
+    losses.append({loss}(model(x[i:i + 8]), y[i:i + 8]))
+    losses[-1].backward()
     optimizer.step()
 with torch.no_grad():
     answers = model(x)
@@ -460,6 +462,7 @@ def test_logits_are_multiplied_wherever_the_loss_is_called(tmp_path, monkeypatch
     change, tried, names = shown(tmp_path, source, told)
     assert not change.words
     assert f"judged = {loss}(12 * answers, y).item()" in change.diff
+    assert f"losses.append({loss}(12 * model(x[i:i + 8]), y[i:i + 8]))" in change.diff
     assert alike(tried["model"], names["model"])
     assert tried["judged"] == pytest.approx(names["judged"])
     assert not alike(perform(tmp_path, source)["model"], names["model"])

@@ -73,12 +73,11 @@ def scale_logits(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     """Logits times a factor, wherever the loss is called that training goes by: in evaluation, too."""
     factor = f"{float(edit.values['factor']):g}"
     lines = [int(place["line"]) for place in clues.places.get("loss", ())]
-    trained = [
-        call for line in lines for call in draft.calls(None, line) if call.args and is_loss(draft, call)
-    ]
-    names = {draft.text(call.func) for call in trained}
+    called = [call for line in lines for call in draft.calls(None, line) if len(call.args) > 1]
+    names = {draft.text(call.func) for call in called if is_loss(draft, call)}
     for call in draft.calls():
-        if call.args and draft.text(call.func) in names and not isinstance(call.args[0], ast.Starred):
+        given = len(call.args) > 1 and not isinstance(call.args[0], ast.Starred)
+        if given and draft.text(call.func) in names:
             draft.replace(call.args[0], f"{factor} * {whole(draft, call.args[0])}")
     return None if names else f"multiply the logits by {factor} before the loss"
 
