@@ -31,6 +31,7 @@ import numpy as np
 
 from akeso.search.recorded import RecordedTrial, load
 from benchmarks.search import evaluation, overhead
+from benchmarks.search.configurations import BEGINNING
 from benchmarks.search.evaluation import LOOSER, RULES, SHARE, WANTED, YARDSTICKS, evaluate
 from benchmarks.search.kept import Kept
 from benchmarks.search.pool import EACH, SUGGESTED, pack, record, unpacked
@@ -102,8 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--deeper",
-        action="store_true",
-        help="with --suggested: after some of those that the pools hold of such trials, too",
+        type=int,
+        nargs="?",
+        const=BEGINNING,
+        help=f"with --suggested: after so many of those that the pools hold of such trials, too ({BEGINNING})",
     )
     parser.add_argument("--journals", action="store_true", help="keep the journals of all trials")
     parser.add_argument(
@@ -168,6 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             known=_drawn(given.pool, tasks) if given.suggested else None,
             each=given.trials or EACH,
             earlier=_held(given.pool, tasks, SUGGESTED) if given.deeper else None,
+            deeper=given.deeper or 0,
         )
         if given.pack:
             pack(given.pool[0], tasks, given.pack)

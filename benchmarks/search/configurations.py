@@ -63,7 +63,7 @@ class Suggested:
     """What a worker that trains ``first``, ``first + step``, ... is suggested in one search after the other.
 
     ``known`` are random trials, ``done`` those that this recording has made before; each search makes ``each`` more.
-    One that is to look where long searches do begins with as many of those that were suggested ``earlier``, too.
+    One that is to look where long searches do begins with so many of those that were suggested ``earlier``, too.
     """
 
     space: Space
@@ -74,6 +74,7 @@ class Suggested:
     each: int
     done: Sequence[RecordedTrial] = ()
     earlier: Sequence[RecordedTrial] = ()
+    deeper: int = BEGINNING
     _part: int = field(default=-1, init=False)
     _study: Any = field(default=None, init=False)
     _asked: Any = field(default=None, init=False)
@@ -106,8 +107,8 @@ class Suggested:
         )
         chosen = [
             trials[int(i)]
-            for trials in (self.known, self.earlier)
-            for i in seed.permutation(len(trials))[:BEGINNING]
+            for trials, most in ((self.known, BEGINNING), (self.earlier, self.deeper))
+            for i in seed.permutation(len(trials))[:most]
         ]
         mine = [
             t

@@ -24,7 +24,7 @@ import numpy as np
 from akeso.search.indicators import indicators
 from akeso.search.inspection import FRUGALLY
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder, load
-from benchmarks.search.configurations import Drawn, Source, Suggested
+from benchmarks.search.configurations import BEGINNING, Drawn, Source, Suggested
 from benchmarks.search.tasks import TASKS, Size, Task, Training
 
 #: Of ten workers so many take each task: transformers are slowest.
@@ -132,6 +132,7 @@ def work(
     known: Sequence[RecordedTrial] | None,
     each: int,
     earlier: Sequence[RecordedTrial],
+    deeper: int,
 ) -> None:
     """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
     import torch
@@ -149,7 +150,7 @@ def work(
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        source = Suggested(task.space, task.maximize, known, index, step, each, before, earlier)
+        source = Suggested(task.space, task.maximize, known, index, step, each, before, earlier, deeper)
     number, longest = index, 0.0
     while time.time() + 0.5 * longest < until:
         if number not in done:
@@ -192,11 +193,12 @@ def record(
     known: Mapping[str, Sequence[RecordedTrial]] | None = None,
     each: int = EACH,
     earlier: Mapping[str, Sequence[RecordedTrial]] | None = None,
+    deeper: int = BEGINNING,
 ) -> None:
     """Fill the pools of several tasks at once for so many minutes, from the trial with this number on.
 
     With ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more; with
-    trials that were suggested ``earlier``, after some of those as well.
+    trials that were suggested ``earlier``, after so many of those as well as ``deeper`` says.
     """
     if known is not None:
         out = out / SUGGESTED
@@ -210,7 +212,7 @@ def record(
         arguments = (
             task, first + mates.index(place), len(mates), size, device, str(out / task),
             begun + 60 * minutes, grace, keep, None if known is None else known[task], each,
-            (earlier or {}).get(task, ()),
+            (earlier or {}).get(task, ()), deeper,
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))

@@ -142,6 +142,11 @@ _ALL: Final = (
     Signal("grad_zero", "parameter", "share of gradient entries that are exactly zero"),
     Signal("weight_l2", "parameter", "l2 norm of the weights before the step"),
     Signal("update_ratio", "parameter", "norm of the step's change over the norm of the weights"),
+    Signal(
+        "update_lost",
+        "parameter",
+        "share of the squared gradient on entries of 16 bits that the step leaves exactly as they are",
+    ),
     # sampled steps, per activation site
     Signal("act_mean", "module", "mean output"),
     Signal("act_std", "module", "standard deviation of the output"),

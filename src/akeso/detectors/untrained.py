@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import network
 from akeso.detectors._base import Detector
+from akeso.detectors.coarse import rounded_away
 from akeso.detectors.copies import same_answers, stale_copy
 from akeso.detectors.drawn import as_drawn, fresh
 from akeso.detectors.standing import Standing, standing, validation_loss
@@ -120,6 +121,7 @@ class ParametersNotTrained(Detector):
         yield from stale_copy(history, stand, self.name)
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
+            found = found or [*rounded_away(history, stand, self.name)]
             found += [] if suffers else self._cut_off(history)
             harmed = suffers and stand.steps >= self.frozen_steps
             yield from found or self._frozen_as_drawn(history, harmed)

@@ -13,6 +13,8 @@ from akeso.torch.mailbox import Tag
 
 #: Entries of a tensor that are compared before and after a step; larger tensors are read with a stride.
 _SLICE = 2048
+#: Numbers of 16 bits: what is added to a weight of these is lost where it is less than some thousandth of it.
+_COARSE = (torch.bfloat16, torch.float16)
 Items = list[tuple[Tag, torch.Tensor]]
 
 
@@ -55,6 +57,7 @@ class StepReadings:
         self._applied = applied  # gradients by their parameters, where those are not what is applied
         self._statistics = statistics
         self._before: list[torch.Tensor] = []
+        self._asked: dict[str, torch.Tensor] = {}  # a part of the gradients of weights of 16 bits
         self.items: Items = []
         self.zero_sizes: dict[str, int] = {}
 
@@ -95,6 +98,12 @@ class StepReadings:
             norms = torch._foreach_norm(grads, order)
             self.items += [((signal, name), norm) for (name, _), norm in zip(named, norms, strict=True)]
         self.zero_sizes = {name: grad.numel() for name, grad in named}
+        coarse = {name: weight for name, weight in self._named if weight.dtype in _COARSE}
+        self._asked = {
+            name: _part(grad).float()
+            for name, grad in named
+            if name in coarse and grad.shape == coarse[name].shape
+        }
         if self._statistics:
             for name, grad in named:
                 self.items += ten_statistics("grad", name, grad)
@@ -103,11 +112,26 @@ class StepReadings:
 
     def after(self) -> None:
         """Compare the remembered part with what it has become."""
-        change = torch._foreach_norm(torch._foreach_sub(self._parts(), self._before))
+        changes = torch._foreach_sub(self._parts(), self._before)
+        change = torch._foreach_norm(changes)
         level = torch._foreach_norm(self._before)
         for (name, _), delta, base in zip(self._named, change, level, strict=True):
             self.items += [(("update_l2", name), delta), (("part_l2", name), base)]
+        if self._asked:
+            self._lost(dict(zip((name for name, _ in self._named), changes, strict=True)))
         self._before = []
+
+    def _lost(self, changes: dict[str, torch.Tensor]) -> None:
+        """What gradients ask of entries that the step leaves as they are: less than their rounding."""
+        names = list(self._asked)
+        asked = [self._asked[name] for name in names]
+        lost = [torch.where(changes[name] == 0, self._asked[name], 0.0) for name in names]
+        for signal, norms in (
+            ("lost_l2", torch._foreach_norm(lost)),
+            ("asked_l2", torch._foreach_norm(asked)),
+        ):
+            self.items += [((signal, name), norm) for name, norm in zip(names, norms, strict=True)]
+        self._asked = {}
 
 
 def ten_statistics(kind: str, name: str, tensor: torch.Tensor) -> Items:
@@ -140,7 +164,11 @@ def readings_of(delivery: dict[Any, Any], sizes: dict[str, int]) -> dict[str, di
             base = delivery[("part_l2", name)]
             if base > 0:  # a zero bias has no scale to compare its change with
                 out.setdefault("update_ratio", {})[name] = value / base
-        elif signal != "part_l2":
+        elif signal == "lost_l2":
+            asked = delivery[("asked_l2", name)]
+            if asked > 0:
+                out.setdefault("update_lost", {})[name] = (value / asked) ** 2
+        elif signal not in ("part_l2", "asked_l2"):
             out.setdefault(signal, {})[name] = value
             if signal == "grad_l2":
                 raw += 1
