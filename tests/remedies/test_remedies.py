@@ -552,6 +552,7 @@ def test_a_weight_decay_beyond_the_usual_is_lowered_before_anything_else_is_trie
     assert first("AdamW", 0.1) != "set-weight-decay"  # taken off the weights, not added to the gradient
 
 
-def test_an_average_of_weights_that_does_not_follow_is_not_given_to_the_optimizer() -> None:
-    found = replace(_found("parameters-not-trained"), evidence={"reason": "left-behind"})
+@pytest.mark.parametrize("reason", ["left-behind", "rounded-away"])
+def test_what_the_optimizer_has_or_only_follows_is_not_given_to_it(reason: str) -> None:
+    found = replace(_found("parameters-not-trained"), evidence={"reason": reason})
     assert not candidates(_history(), [found])

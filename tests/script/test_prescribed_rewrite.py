@@ -423,3 +423,33 @@ def test_a_sigmoid_in_another_file_is_made_good_once(tmp_path, monkeypatch):
     made = rewrite(tmp_path / "train.py", Prescription([off]), clues)
     assert lines(made.diff, "+") == ["loss = nn.BCELoss()(out, target.float())"]
     assert made.words == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        # The one that was made is changed, whatever stands before it.
+        (
+            "make = dict(a=lambda p: torch.optim.Adam(p, 1e-3), s=lambda p: torch.optim.SGD(p, lr=1e-6)); "
+            'optimizer = make["s"](model.parameters())',
+            "make = dict(a=lambda p: torch.optim.Adam(p, 1e-3), s=lambda p: torch.optim.SGD(p, lr=0.05)); "
+            'optimizer = make["s"](model.parameters())',
+        ),
+        # Which of two was made is not known.
+        (
+            "optimizer = torch.optim.SGD(model.parameters(), 1e-2) if len(x) > 99 else "
+            "torch.optim.SGD(model.parameters(), 1e-6)",
+            None,
+        ),
+    ],
+)
+def test_of_several_optimizers_on_a_line_the_one_that_was_made_is_changed(tmp_path, written, expected):
+    source = SCRIPT.replace("optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)", written)
+    assert written in source
+    plain = perform(tmp_path, source)
+    clues = Clues(plain.ledger.to_dict()["places"], [], {"optimizers": [{"name": "SGD"}]})
+    made = rewrite(tmp_path / "train.py", Prescription([edit("set-learning-rate", to=0.05)]), clues)
+    if expected is None:
+        assert made.words == ("set the learning rate to 0.05",)
+    else:
+        assert lines(made.diff, "+") == [expected]

@@ -14,6 +14,8 @@ from akeso.remedies.edit import Edit, Prescription
 
 #: Why parameters are not trained that get gradients all the same.
 _LEFT_OUT = ("not-in-optimizer", "unregistered")
+#: Why nothing comes of it where all are in an optimizer.
+_TRAINED = ("left-behind", "rounded-away")
 
 
 class ZeroGrad(Remedy):
@@ -66,8 +68,8 @@ class TrainEverything(Remedy):
     name = "add-to-optimizer"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        if any(found.evidence.get("reason") == "left-behind" for found in diagnoses):
-            return  # a copy is brought up to date by the script
+        if any(found.evidence.get("reason") in _TRAINED for found in diagnoses):
+            return  # a copy is brought up to date by the script, and what is rounded away gets its steps already
         frozen = any(not parameter.trainable for parameter in history.parameters)
         missing = any(parameter.trainable and not parameter.in_optimizer for parameter in history.parameters)
         add, free = Edit("add-to-optimizer", "all"), Edit("unfreeze", "all")

@@ -24,8 +24,11 @@ _MOVING = {"CyclicLR", "OneCycleLR", "LambdaLR", "LinearLR", "ConstantLR", "Sequ
 
 
 def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
-    """The calls that make optimizers; where a line makes other things too, the one that looks like it."""
-    known = {str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()}
+    """The calls that make optimizers; where a line makes other things too, the one that looks like it.
+
+    Of several on one line that could have made it, as in the branches of a choice, none: which one did is not known.
+    """
+    known = [str(one.get("name", "")) for one in clues.facts.get("optimizers") or ()]
     for place in clues.places.get("optimizer", ()):
         calls = [call for call in draft.calls(None, int(place["line"])) if call.args or call.keywords]
         calls = [call for call in calls if name_of(call)[:1].isupper()] or [
@@ -33,7 +36,12 @@ def _optimizers(draft: Draft, clues: Clues) -> Iterator[ast.Call]:
             for call in calls
             if given_parameters(draft, call) is not None  # getattr(torch.optim, name)(…)
         ]
-        named = [call for call in calls if name_of(call) in known or "optim" in draft.text(call.func).lower()]
+        named = [call for call in calls if name_of(call) in known]
+        if len(named) > 1:
+            made = sum(known.count(name) for name in {name_of(call) for call in named})
+            yield from named if len(named) <= made else []
+            continue
+        named = named or [call for call in calls if "optim" in draft.text(call.func).lower()]
         if named or len(calls) == 1:
             yield (named or calls)[0]
 
