@@ -26,6 +26,11 @@ def dense(gradient: torch.Tensor) -> torch.Tensor:
     return gradient if to_local is None else to_local()
 
 
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is no kind of its own: not spread over processes, nor stored in some way."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
 def stride_of(count: int, most: int) -> int:
     """A stride that takes at most ``most`` of ``count`` entries, from all over: no factor in common with the layout.
 
@@ -98,7 +103,7 @@ class StepReadings:
             norms = torch._foreach_norm(grads, order)
             self.items += [((signal, name), norm) for (name, _), norm in zip(named, norms, strict=True)]
         self.zero_sizes = {name: grad.numel() for name, grad in named}
-        coarse = {name: weight for name, weight in self._named if weight.dtype in _COARSE}
+        coarse = {name: weight for name, weight in self._named if weight.dtype in _COARSE and _plain(weight)}
         self._asked = {
             name: _part(grad).float()
             for name, grad in named
