@@ -36,7 +36,7 @@ _ROUNDING: Final = 1e-6
 #: logarithms, on average) where more than a penalty was added to it.
 _MOVES: Final = 6
 _BACK_AND_FORTH: Final = 0.15
-#: Readings of the mean of the targets, and how well it goes with the steps (by ranks), where targets move.
+#: Readings of the mean of the targets, and how well it goes with the steps, by ranks or by the way, where targets move.
 _DRIFT_SEEN: Final = 8
 _DRIFT: Final = 0.8
 
@@ -65,6 +65,8 @@ class Standing:
     adversarial: bool
     uniform: bool = False
     """Whether every sample gets the same answer: such a loss comes down to a constant prediction's at most."""
+    even: float = math.nan
+    """Where no constant prediction is known: what answers give that hold all classes for equally likely."""
 
     @property
     def share(self) -> float:
@@ -134,8 +136,16 @@ class Standing:
             return True
         if self.adversarial or not math.isfinite(self.last) or not math.isfinite(self.first):
             return False
-        reference = max(self.first, self.baseline) if math.isfinite(self.baseline) else self.first
+        reference = max(self.first, self.reference) if math.isfinite(self.reference) else self.first
         return self.last > reference + 0.5 * abs(reference) + 4.0 * self.noise
+
+    @property
+    def reference(self) -> float:
+        """The loss of having learnt nothing: that of a constant prediction or, without one, of even answers.
+
+        A loss may start far below it, as one that compares with a queue that holds but noise at first.
+        """
+        return self.baseline if math.isfinite(self.baseline) else self.even
 
     @property
     def beats_constant(self) -> bool:
@@ -211,6 +221,7 @@ def standing(history: History) -> Standing:
         broken=ended_badly,
         adversarial=adversarial,
         uniform=_uniform(history),
+        even=_even(history) if not math.isfinite(baseline) else math.nan,
     )
 
 
@@ -303,7 +314,9 @@ def _moving_targets(history: History) -> bool:
     if not len(early) or not len(late):
         return False
     # What a model makes for itself may stand still until it is first brought up to date.
-    together = max(_one_way(means.values), _one_way(means.values[len(means) // 2 :]))
+    together = max(
+        _one_way(means.values), _one_way(means.values[len(means) // 2 :]), _straightness(means.values)
+    )
     gone = abs(float(np.mean(late)) - float(np.mean(early)))
     return bool(together >= _DRIFT and gone > curves.median(spread))
 
@@ -313,6 +326,16 @@ def _one_way(values: Floats) -> float:
     if len(values) < _DRIFT_SEEN - 2:
         return 0.0
     return abs(float(np.corrcoef(np.arange(len(values)), values.argsort().argsort())[0, 1]))
+
+
+def _straightness(values: Floats) -> float:
+    """How much of the way that values go leads from the first to the last; noise around a level goes nowhere.
+
+    Readings lie close together at the start of a run, where nothing has moved yet: their ranks are an accident, and
+    their steps are short ones.
+    """
+    way = float(np.abs(np.diff(values)).sum())
+    return abs(float(values[-1] - values[0])) / way if way > 0 else 0.0
 
 
 def validation_loss(history: History) -> Series:
@@ -359,6 +382,18 @@ def _baseline(history: History) -> float:
         seen = float(reference) if isinstance(reference, (int, float)) else math.nan
     constant_targets = curves.median(history.series("target_std").values) == 0.0
     return seen if seen > 0 and not constant_targets else math.nan
+
+
+def _even(history: History) -> float:
+    """What a cross-entropy over the classes gives to answers that hold all of them for equally likely."""
+    facts = history.facts
+    classes = facts.get("classes")
+    if facts.get("loss") != "cross_entropy" or facts.get("target_kind") != "indices":
+        return math.nan
+    if not isinstance(classes, int) or classes < 2:
+        return math.nan
+    scales = history.series("loss_over_call").finite().values
+    return math.log(classes) * (curves.median(scales) if len(scales) else 1.0)
 
 
 def _accuracy(history: History) -> tuple[float, float]:
