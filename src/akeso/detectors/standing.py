@@ -190,7 +190,7 @@ def standing(history: History) -> Standing:
     values = finite.values
     ended_badly = len(loss) > 0 and not bool(np.isfinite(loss.values[-3:]).any())
     baseline = _baseline(history)
-    adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
+    adversarial = losses_of_their_own(history)
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
     adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
     adversarial = adversarial or bool(no_measure(history))
@@ -243,6 +243,21 @@ def _least(history: History, left: float, baseline: float) -> float:
     if not several_losses(history) or len(series) < 2 or not baseline > 0:
         return left
     return min(left, float(np.median(series[-2:])) / baseline)
+
+
+def losses_of_their_own(history: History) -> bool:
+    """Whether there are several optimizers, each with a loss of its own perhaps, as of two networks in a game.
+
+    Those that all step after one backward pass, every time, share the loss: sparse weights and dense ones, say.
+    """
+    optimizers, scopes = list(history.facts.get("optimizers") or ()), history.scopes("lr")
+    if max(len(optimizers), len(scopes)) <= 1:
+        return False
+    if len(scopes) != len(optimizers) or history.scopes("loss") != [""] or "micro_batches" in history.facts:
+        return True
+    # What is whose turn is not known yet in the first two steps.
+    looks = [np.unique(steps[steps > 1]) for steps in (history.series("lr", one).steps for one in scopes)]
+    return not all(len(one) and np.array_equal(one, looks[0]) for one in looks)
 
 
 def several_losses(history: History) -> bool:

@@ -378,8 +378,8 @@ _REASONS = {
         "else.",
     ),
     "not-in-optimizer": (
-        "gets gradients but is in no optimizer, so it never changes.",
-        "get gradients but are in no optimizer, so they never change.",
+        "gets gradients but is in no optimizer that steps, so it never changes.",
+        "get gradients but are in no optimizer that steps, so they never change.",
     ),
     "unregistered": (
         "is used but is in no optimizer: its module is kept in a plain list or dict, where the model does not see it.",
