@@ -39,6 +39,8 @@ _BACK_AND_FORTH: Final = 0.15
 #: Readings of the mean of the targets, and how well it goes with the steps, by ranks or by the way, where targets move.
 _DRIFT_SEEN: Final = 8
 _DRIFT: Final = 0.8
+#: Stretches of the run that are told apart for it; half of them must have been looked at.
+_STRETCHES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +331,7 @@ def _moving_targets(history: History) -> bool:
     if not len(early) or not len(late):
         return False
     # What a model makes for itself may stand still until it is first brought up to date.
-    together = max(
-        _one_way(means.values), _one_way(means.values[len(means) // 2 :]), _straightness(means.values)
-    )
+    together = max(_one_way(means.values), _one_way(means.values[len(means) // 2 :]), _straightness(means))
     gone = abs(float(np.mean(late)) - float(np.mean(early)))
     return bool(together >= _DRIFT and gone > curves.median(spread))
 
@@ -343,14 +343,15 @@ def _one_way(values: Floats) -> float:
     return abs(float(np.corrcoef(np.arange(len(values)), values.argsort().argsort())[0, 1]))
 
 
-def _straightness(values: Floats) -> float:
-    """How much of the way that values go leads from the first to the last; noise around a level goes nowhere.
+def _straightness(series: Series) -> float:
+    """How much of the way that values go leads from the first part of the steps to the last.
 
-    Readings lie close together at the start of a run, where nothing has moved yet: their ranks are an accident, and
-    their steps are short ones.
+    Readings lie close together at the start of a run, where nothing has moved yet: what they do there is an accident.
     """
-    way = float(np.abs(np.diff(values)).sum())
-    return abs(float(values[-1] - values[0])) / way if way > 0 else 0.0
+    part = _STRETCHES * series.steps // (int(series.steps[-1]) + 1)
+    levels = np.array([float(np.mean(series.values[part == one])) for one in np.unique(part)])
+    way = float(np.abs(np.diff(levels)).sum())
+    return abs(float(levels[-1] - levels[0])) / way if way > 0 and len(levels) >= _STRETCHES // 2 else 0.0
 
 
 def validation_loss(history: History) -> Series:
