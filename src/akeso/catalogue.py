@@ -405,18 +405,6 @@ _ALL: Final = (
         ("vanishing-gradient", "constant-prediction", "slow-convergence", "unlearnable-labels"),
     ),
     Problem(
-        "class-imbalance",
-        "One class drowns the others",
-        "Nearly all samples belong to one class, and the model answers with it whatever it is shown.",
-        "The share of the most frequent class, and predictions that have collapsed on it.",
-        (
-            "Weight the classes in the loss (`weight=`, `pos_weight=`) or sample them evenly.",
-            "Judge by balanced accuracy, F1 or average precision instead of accuracy.",
-        ),
-        13,
-        ("constant-prediction", "slow-convergence", "unlearnable-labels"),
-    ),
-    Problem(
         "learning-rate-too-low",
         "Learning rate too low",
         "Steps are so short that the weights hardly change in the whole run.",
@@ -428,8 +416,20 @@ _ALL: Final = (
             "stepped once an epoch, not with every batch.",
             "Use an adaptive optimizer (Adam 1e-3) or momentum.",
         ),
+        13,
+        ("slow-convergence", "constant-prediction", "unlearnable-labels", "class-imbalance"),
+    ),
+    Problem(
+        "class-imbalance",
+        "One class drowns the others",
+        "Nearly all samples belong to one class, and the model answers with it whatever it is shown.",
+        "The share of the most frequent class, and predictions that have collapsed on it.",
+        (
+            "Weight the classes in the loss (`weight=`, `pos_weight=`) or sample them evenly.",
+            "Judge by balanced accuracy, F1 or average precision instead of accuracy.",
+        ),
         14,
-        ("slow-convergence", "constant-prediction", "unlearnable-labels"),
+        ("constant-prediction", "slow-convergence", "unlearnable-labels"),
     ),
     Problem(
         "non-finite",

@@ -18,7 +18,7 @@ import numpy as np
 from akeso.advice import advice
 from akeso.catalogue import PROBLEMS, causes_of
 from akeso.detectors.stages import last_stage
-from akeso.detectors.standing import no_measure, summed_over_episodes
+from akeso.detectors.standing import losses_of_their_own, no_measure, summed_over_episodes
 from akeso.diagnosis import SEVERITIES, Diagnosis, Symptom
 from akeso.history import History
 from akeso.profiles import Profile, load_profile
@@ -241,7 +241,7 @@ def _unseen(history: History) -> list[str]:
         lines.append("no gradients per layer seen")
     if not history.scopes("act_std") and not history.scopes("act_linf"):
         lines.append("no activations seen")
-    if len(facts.get("optimizers") or ()) > 1:
+    if losses_of_their_own(history):
         lines.append("several optimizers: the loss curve is not judged, for each may have a loss of its own")
     if history.planned_steps is None and not history.finished:
         lines.append("length of the run not known: slowness not judged")

@@ -139,6 +139,27 @@ def test_a_last_layer_may_start_alike_but_the_one_before_it_may_not() -> None:
     assert not _said(history)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_spread_of_random_weights_may_start_at_one_figure(beside: bool) -> None:
+    history = Sketch(layers=2, loss=flat(2.3), accuracy=flat(0.1)).history()
+    mean = Parameter("0.mean", (32, 30), init_std=0.18 if beside else 0.0)
+    spread = Parameter("0.rho", (32, 30), init_mean=-4.0)
+    last = Parameter("1.mean", (10, 32), init_std=0.18)
+    history.layers = [Layer("0", "Random", 0, (mean, spread)), Layer("1", "Random", 1, (last,))]
+    assert ["can never differ" in one.sentence for one in _said(history)] == [True] * (not beside)
+
+
+def test_weights_on_one_side_of_zero_are_told_by_their_mean() -> None:
+    history = Sketch(layers=2, loss=flat(2.3), accuracy=flat(0.1)).history()
+    shifted = [
+        Parameter(f"{place}.weight", (32, 100), init_mean=0.5, init_std=0.05, trainable=True)
+        for place in (0, 1)
+    ]
+    history.layers = [Layer(str(place), "Linear", place, (one,)) for place, one in enumerate(shifted)]
+    (found,) = _said(history)
+    assert "their mean of 0.5 adds up to 50 over 100 inputs" in found.sentence
+
+
 @pytest.mark.parametrize("taught", [True, False])
 def test_a_layer_of_zeros_that_is_taught_otherwise_is_not_what_holds_a_training_up(taught: bool) -> None:
     sketch = Sketch(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from akeso.detectors.testing import Curve, Sketch, falling
+from akeso.detectors.testing import Curve, Sketch, falling, flat
+from akeso.examination import examine
 from tests.detectors.sketches import first, values
 
 
@@ -69,3 +70,12 @@ def test_validation_that_comes_down_to_a_constant_prediction_and_no_further_show
         **values(1.0, 1.0, output_sample_std=0.3), update=lambda index: 1e-2, validation=validation
     )
     assert first(sketch) == found
+
+
+def test_a_network_that_has_not_moved_is_not_drowned_by_its_most_frequent_class() -> None:
+    run = {"target_top_share": 0.97, "prediction_top_share": 1.0}
+    sketch = Sketch(
+        loss=falling(0.4, 0.38, 1.0), baseline=0.15, accuracy=flat(0.97), update=lambda index: 1e-5, run=run
+    )
+    found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
+    assert [one.problem for one in found if not one.because_of] == ["learning-rate-too-low"]

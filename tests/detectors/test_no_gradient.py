@@ -144,6 +144,44 @@ def test_layers_that_rounding_cuts_off_are_named_though_the_last_one_learns(stra
     assert straight_through or "gradient of exactly 0" in found[0].sentence
 
 
+class _Rounded(nn.Linear):
+    """A layer whose weights are rounded as those of a quantised network."""
+
+    straight_through = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rounded = torch.round(self.weight * 16) / 16
+        if self.straight_through:
+            rounded = self.weight + (rounded - self.weight).detach()
+        return F.linear(x, rounded, self.bias)
+
+
+@pytest.mark.parametrize("cut", ["rounded", "through", "dead", "zero"])
+def test_weights_that_are_all_rounded_are_named_and_not_other_reasons_for_no_gradient(cut: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 16)
+    y = (x[:, 0] > 0).long()
+    layers = [_Rounded(16, 32), nn.ReLU(), _Rounded(32, 32), nn.ReLU(), _Rounded(32, 2)]
+    for layer in layers[::2]:
+        layer.straight_through = cut != "rounded"
+        if cut == "zero":
+            nn.init.zeros_(layer.weight)
+    if cut == "dead":
+        nn.init.constant_(layers[2].bias, -50.0)
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(120):
+            rows = torch.randint(0, 512, (64,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.severity != "info"]
+    named = [one for one in found if "lets no gradient through" in one.sentence]
+    assert [one.problem for one in named] == ["parameters-not-trained"] * (cut == "rounded")
+    assert not named or named[0] is found[0]
+
+
 @pytest.mark.parametrize(("wanted", "severity"), [(True, "info"), (False, "warning")])
 def test_what_the_last_of_several_blocks_would_hand_on_need_not_learn(wanted: bool, severity: str) -> None:
     """Blocks that each give a forecast and what is left to the next one: of the last one nobody wants the rest."""

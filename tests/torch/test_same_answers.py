@@ -76,6 +76,33 @@ def test_averages_that_are_put_into_the_dict_of_a_state_never_reach_the_server(w
     assert bool(_found(watch.history)) is not written
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_an_average_that_stands_still_is_named_though_noise_makes_its_losses_differ(written: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(600, 3) @ torch.randn(3, 12)
+    model = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 12))
+    nn.init.zeros_(model[2].weight)
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    with akeso.watch() as watch:
+        for step in range(360):
+            noise = 0.5 * torch.randn(64, 12)
+            optimizer.zero_grad()
+            F.mse_loss(model(x[torch.randint(0, 500, (64,))] + noise), noise).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
+                    if written:
+                        mean.lerp_(weight, 0.05)
+                    else:
+                        mean = mean.lerp(weight, 0.05)
+                if step % 45 == 44:
+                    noise = 0.5 * torch.randn(100, 12)
+                    F.mse_loss(average(x[500:] + noise), noise)
+    found = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert found == ([] if written else ["parameters-not-trained"])
+
+
 @pytest.mark.parametrize(
     ("validation", "gradient", "found"),
     [

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import akeso
+from akeso.detectors.standing import standing
 from akeso.errors import BadInput
 from akeso.examination import examine
 from akeso.torch.losses import output_activation
@@ -402,6 +404,42 @@ def test_optimizers_of_the_same_parameters_that_take_turns_are_several() -> None
             optimizer.step()
     assert len(watch.history.facts["optimizers"]) == 2
     assert any("several optimizers" in line for line in examine(watch.history).not_checked)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_optimizers_that_step_after_one_backward_pass_have_one_loss(passes: int) -> None:
+    torch.manual_seed(0)
+    table, head = torch.nn.Embedding(20, 4, sparse=True), torch.nn.Linear(4, 2)
+    model = torch.nn.Sequential(table, head)
+    optimizers = [torch.optim.SparseAdam(table.parameters()), torch.optim.Adam(head.parameters())]
+    with akeso.watch(model) as watch:
+        for _ in range(40):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            for _ in range(passes):  # a generator and its judge may both go back before either steps
+                tokens = torch.randint(0, 20, (32,))
+                F.cross_entropy(model(tokens), tokens % 2).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert len(watch.history.facts["optimizers"]) == 2
+    assert standing(watch.history).adversarial == (passes > 1)
+    told = any("several optimizers" in line for line in examine(watch.history).not_checked)
+    assert told == (passes > 1)
+
+
+def test_a_second_optimizer_that_is_forgotten_is_not_said_to_be_missing() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    forgotten = torch.optim.Adam(model[0].parameters())
+    optimizer = torch.optim.Adam(model[2].parameters())
+    with akeso.watch(model) as watch:
+        for _ in range(40):
+            forgotten.zero_grad()
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    said = [one.sentence for one in watch.diagnoses if one.problem == "parameters-not-trained"]
+    assert ["in no optimizer that steps" in sentence for sentence in said] == [True]
 
 
 def test_losses_inside_a_transform_leave_the_watch_whole() -> None:

@@ -17,6 +17,8 @@ from akeso.history import History, Series
 _VALUES: Final = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 #: Share of a constant prediction's loss that must be left, and of the run that must be over.
 _REMAINING, _OVER = 0.9, 0.9
+#: Evaluations of a copy that stands still, and the share of a constant prediction's loss that may be left in training.
+_EVALUATED, _LEARNT = 3, 0.5
 #: Evaluations that must be the same, the share of the run that they must span, the share of parameters that must get
 #: gradients and change, and held-out samples that are taken for granted where their number is not known.
 _SAME, _SPAN, _MOVING, _HELD_OUT = 5, 0.5, 0.5, 100
@@ -55,6 +57,23 @@ def same_answers(history: History, stand: Standing, problem: str) -> Iterator[Sy
     Where gradients are gone, that may have any reason; a reference that was trained before answers well.
     """
     copies = history.facts.get("copies_unmoved")
+    if isinstance(copies, list) and copies and _left_at_start(history, stand):
+        yield Symptom(
+            problem,
+            "error",
+            0.85,
+            int(history.events_of("evaluation")[0].step),
+            str(copies[0]),
+            {"reason": "evaluated-copy-unmoved", "copies": copies, **stand.evidence()},
+            f"What is evaluated is a copy, {copies[0]}, that still is what it was at the beginning: it answers no "
+            "better than guessing, while what the optimizer trains has learnt.",
+            (
+                "Write into the tensors of the copy, as with `average.lerp_(weight, 0.01)`: `average = "
+                "average.lerp(weight, 0.01)` gives a name to a new one, and changes no model.",
+                "Evaluate the model that is trained as well.",
+            ),
+        )
+        return
     figures, exact = _figures(history)
     evaluations = [event for event in history.events_of("evaluation") if event.scope != "training-data"]
     copied = exact and bool(evaluations) and all(event.data.get("copy") for event in evaluations)
@@ -82,6 +101,17 @@ def same_answers(history: History, stand: Standing, problem: str) -> Iterator[Sy
             "dict that `state_dict()` gave changes no model.",
         ),
     )
+
+
+def _left_at_start(history: History, stand: Standing) -> bool:
+    """Whether all evaluations are of copies, and no better than guessing, in a run that has learnt.
+
+    What is drawn anew in each of them, as noise, makes their figures differ although nothing has changed.
+    """
+    evaluations = [event for event in history.events_of("evaluation") if event.scope != "training-data"]
+    copied = len(evaluations) >= _EVALUATED and all(event.data.get("copy") for event in evaluations)
+    learnt = stand.over >= _OVER and stand.learned(_LEARNT) and _moving(history)
+    return copied and learnt and _guessing(history, stand)
 
 
 def _figures(history: History) -> tuple[Series, bool]:

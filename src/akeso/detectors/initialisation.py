@@ -56,6 +56,7 @@ class PoorInitialisation(Detector):
         if not suffers and not self._fails_validation(history, stand):
             return
         everything = [weight for weight in network.weights(history) if math.prod(weight.shape) > 1]
+        everything = self._units(everything)
         matrices = [weight for weight in everything if min(weight.shape[:2]) > 1] or everything
         if not matrices:
             yield from self._tables(history, stand)
@@ -105,7 +106,14 @@ class PoorInitialisation(Detector):
                 "asks for: what goes round in them grows from step to step."
             )
             confidence = 0.85
-        elif too_large or (np.median(offset) > 3 * self.large and middle < float(np.median(offset))):
+        elif not too_large and np.median(offset) > 3 * self.large and middle < float(np.median(offset)):
+            worst = matrices[int(np.argmax(offset))]
+            sentence = (
+                f"The initial weights of {network.called(worst.layer)} lie on one side of 0: their mean of "
+                f"{worst.init_mean:.2g} adds up to {float(offset.max()):.2g} over {worst.fan_in} inputs."
+            )
+            confidence = 0.7
+        elif too_large:
             worst = matrices[int(np.argmax(gains))]
             sentence = (
                 f"The initial weights are {middle:.2g} times as large as the width of the layers asks for."
@@ -141,6 +149,14 @@ class PoorInitialisation(Detector):
             },
             sentence,
         )
+
+    def _units(self, weights: list[network.Weight]) -> list[network.Weight]:
+        """The weights without those of one figure beside drawn ones of the same shape in the same layer.
+
+        Where weights are random themselves, that figure is how far they spread: the means tell the units apart.
+        """
+        drawn = {(weight.layer, weight.shape) for weight in weights if not self._alike(weight)}
+        return [one for one in weights if not self._alike(one) or (one.layer, one.shape) not in drawn]
 
     def _tables(self, history: History, stand: Standing) -> Iterator[Symptom]:
         """Models of embeddings alone, whose products start so large that the run goes by in making them smaller.

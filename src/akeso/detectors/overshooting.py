@@ -240,7 +240,7 @@ class LearningRateTooHigh(Detector):
         if stand.first < 0 or 0.1 < float(np.mean(loss.values < 0)) < 0.9:
             # Rewards, likelihoods and critics have any sign: their start is no measure of anything.
             return 0.0, 0, 0.0
-        unit = max(abs(stand.first), stand.baseline if math.isfinite(stand.baseline) else 0.0, 1e-12)
+        unit = max(abs(stand.first), stand.reference if math.isfinite(stand.reference) else 0.0, 1e-12)
         smooth = loss.values
         if len(smooth) >= 15:
             smooth = np.median(

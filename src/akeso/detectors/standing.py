@@ -36,9 +36,11 @@ _ROUNDING: Final = 1e-6
 #: logarithms, on average) where more than a penalty was added to it.
 _MOVES: Final = 6
 _BACK_AND_FORTH: Final = 0.15
-#: Readings of the mean of the targets, and how well it goes with the steps (by ranks), where targets move.
+#: Readings of the mean of the targets, and how well it goes with the steps, by ranks or by the way, where targets move.
 _DRIFT_SEEN: Final = 8
 _DRIFT: Final = 0.8
+#: Stretches of the run that are told apart for it; half of them must have been looked at.
+_STRETCHES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Standing:
     adversarial: bool
     uniform: bool = False
     """Whether every sample gets the same answer: such a loss comes down to a constant prediction's at most."""
+    even: float = math.nan
+    """Where no constant prediction is known: what answers give that hold all classes for equally likely."""
 
     @property
     def share(self) -> float:
@@ -134,8 +138,16 @@ class Standing:
             return True
         if self.adversarial or not math.isfinite(self.last) or not math.isfinite(self.first):
             return False
-        reference = max(self.first, self.baseline) if math.isfinite(self.baseline) else self.first
+        reference = max(self.first, self.reference) if math.isfinite(self.reference) else self.first
         return self.last > reference + 0.5 * abs(reference) + 4.0 * self.noise
+
+    @property
+    def reference(self) -> float:
+        """The loss of having learnt nothing: that of a constant prediction or, without one, of even answers.
+
+        A loss may start far below it, as one that compares with a queue that holds but noise at first.
+        """
+        return self.baseline if math.isfinite(self.baseline) else self.even
 
     @property
     def beats_constant(self) -> bool:
@@ -180,7 +192,7 @@ def standing(history: History) -> Standing:
     values = finite.values
     ended_badly = len(loss) > 0 and not bool(np.isfinite(loss.values[-3:]).any())
     baseline = _baseline(history)
-    adversarial = len(history.facts.get("optimizers") or ()) > 1 or len(history.scopes("lr")) > 1
+    adversarial = losses_of_their_own(history)
     # Summed over an episode, a loss is the larger the longer that lasts: its level is no measure either.
     adversarial = adversarial or (not math.isfinite(baseline) and summed_over_episodes(history))
     adversarial = adversarial or bool(no_measure(history))
@@ -211,6 +223,7 @@ def standing(history: History) -> Standing:
         broken=ended_badly,
         adversarial=adversarial,
         uniform=_uniform(history),
+        even=_even(history) if not math.isfinite(baseline) else math.nan,
     )
 
 
@@ -232,6 +245,21 @@ def _least(history: History, left: float, baseline: float) -> float:
     if not several_losses(history) or len(series) < 2 or not baseline > 0:
         return left
     return min(left, float(np.median(series[-2:])) / baseline)
+
+
+def losses_of_their_own(history: History) -> bool:
+    """Whether there are several optimizers, each with a loss of its own perhaps, as of two networks in a game.
+
+    Those that all step after one backward pass, every time, share the loss: sparse weights and dense ones, say.
+    """
+    optimizers, scopes = list(history.facts.get("optimizers") or ()), history.scopes("lr")
+    if max(len(optimizers), len(scopes)) <= 1:
+        return False
+    if len(scopes) != len(optimizers) or history.scopes("loss") != [""] or "micro_batches" in history.facts:
+        return True
+    # What is whose turn is not known yet in the first two steps.
+    looks = [np.unique(steps[steps > 1]) for steps in (history.series("lr", one).steps for one in scopes)]
+    return not all(len(one) and np.array_equal(one, looks[0]) for one in looks)
 
 
 def several_losses(history: History) -> bool:
@@ -303,7 +331,7 @@ def _moving_targets(history: History) -> bool:
     if not len(early) or not len(late):
         return False
     # What a model makes for itself may stand still until it is first brought up to date.
-    together = max(_one_way(means.values), _one_way(means.values[len(means) // 2 :]))
+    together = max(_one_way(means.values), _one_way(means.values[len(means) // 2 :]), _straightness(means))
     gone = abs(float(np.mean(late)) - float(np.mean(early)))
     return bool(together >= _DRIFT and gone > curves.median(spread))
 
@@ -313,6 +341,17 @@ def _one_way(values: Floats) -> float:
     if len(values) < _DRIFT_SEEN - 2:
         return 0.0
     return abs(float(np.corrcoef(np.arange(len(values)), values.argsort().argsort())[0, 1]))
+
+
+def _straightness(series: Series) -> float:
+    """How much of the way that values go leads from the first part of the steps to the last.
+
+    Readings lie close together at the start of a run, where nothing has moved yet: what they do there is an accident.
+    """
+    part = _STRETCHES * series.steps // (int(series.steps[-1]) + 1)
+    levels = np.array([float(np.mean(series.values[part == one])) for one in np.unique(part)])
+    way = float(np.abs(np.diff(levels)).sum())
+    return abs(float(levels[-1] - levels[0])) / way if way > 0 and len(levels) >= _STRETCHES // 2 else 0.0
 
 
 def validation_loss(history: History) -> Series:
@@ -359,6 +398,18 @@ def _baseline(history: History) -> float:
         seen = float(reference) if isinstance(reference, (int, float)) else math.nan
     constant_targets = curves.median(history.series("target_std").values) == 0.0
     return seen if seen > 0 and not constant_targets else math.nan
+
+
+def _even(history: History) -> float:
+    """What a cross-entropy over the classes gives to answers that hold all of them for equally likely."""
+    facts = history.facts
+    classes = facts.get("classes")
+    if facts.get("loss") != "cross_entropy" or facts.get("target_kind") != "indices":
+        return math.nan
+    if not isinstance(classes, int) or classes < 2:
+        return math.nan
+    scales = history.series("loss_over_call").finite().values
+    return math.log(classes) * (curves.median(scales) if len(scales) else 1.0)
 
 
 def _accuracy(history: History) -> tuple[float, float]:

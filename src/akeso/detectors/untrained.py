@@ -122,7 +122,7 @@ class ParametersNotTrained(Detector):
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found = found or [*rounded_away(history, stand, self.name)]
-            found += [] if suffers else self._cut_off(history)
+            found += list(self._cut_off_whole(history) if suffers else self._cut_off(history))
             harmed = suffers and stand.steps >= self.frozen_steps
             yield from found or self._frozen_as_drawn(history, harmed)
 
@@ -239,10 +239,44 @@ class ParametersNotTrained(Detector):
             + (f" and {len(cut) - 1} more get" if len(cut) > 1 else " gets")
             + " a gradient of exactly 0 in every step that was looked at, while later layers learn: something between "
             "them lets no gradient through.",
-            (
-                "Look for what has no slope on the way to the loss: `round`, `sign`, `argmax`, comparisons, integers.",
-                "Pass the gradient straight through: `x + (rounded - x).detach()`.",
-            ),
+            _NO_SLOPE,
+        )
+
+    def _cut_off_whole(self, history: History) -> Iterator[Symptom]:
+        """No weight has a gradient other than exactly 0 in any look, and yet some parameter learns, a bias mostly.
+
+        Weights that are rounded themselves, say. Dead and saturated units and weights of 0 come to the same.
+        """
+        names = [weight.name for weight in network.weights(history)]
+        looks = {name: history.series("grad_l2", name).finite() for name in names}
+        if not looks or any(len(seen) < self.looks or seen.values.any() for seen in looks.values()):
+            return
+        others = [
+            (name, history.series("grad_l2", name).finite())
+            for name in history.scopes("grad_l2")
+            if name not in looks
+        ]
+        alive = [name for name, seen in others if len(seen) >= self.looks and seen.values.all()]
+        sizes = [history.series("weight_l2", name).finite().values for name in names]
+        if not alive or not all(len(seen) and seen.all() for seen in sizes):
+            return
+        window = network.recent(history, 0.5)
+        if any(
+            network.typical(history, signal, site, window) > self.dead
+            for signal in ("act_dead", "act_saturated")
+            for site in history.scopes(signal)
+        ):
+            return
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            network.extent(history)[0],
+            names[0].rpartition(".")[0],
+            {"parameters": names[:8], "count": len(names), "looks": len(looks[names[0]])},
+            f"The gradient of every weight is exactly 0 in every step that was looked at, while {alive[0]} learns: "
+            "something on the way to the loss lets no gradient through.",
+            _NO_SLOPE,
         )
 
     def _frozen_as_drawn(self, history: History, harmed: bool) -> Iterator[Symptom]:
@@ -357,6 +391,11 @@ def _last_of_alike(history: History, name: str, silent: list[str]) -> bool:
     return False
 
 
+#: What helps where gradients are exactly 0.
+_NO_SLOPE: Final = (
+    "Look for what has no slope on the way to the loss: `round`, `sign`, `argmax`, comparisons, integers.",
+    "Pass the gradient straight through: `x + (rounded - x).detach()`.",
+)
 #: What helps where a copy is evaluated that does not follow, and where nothing is known of what is evaluated.
 _FOLLOW: Final = (
     "Lower the decay of an average of weights: it looks back over 1 / (1 - decay) steps, which must be few in the run.",
@@ -380,8 +419,8 @@ _REASONS = {
         "else.",
     ),
     "not-in-optimizer": (
-        "gets gradients but is in no optimizer, so it never changes.",
-        "get gradients but are in no optimizer, so they never change.",
+        "gets gradients but is in no optimizer that steps, so it never changes.",
+        "get gradients but are in no optimizer that steps, so they never change.",
     ),
     "unregistered": (
         "is used but is in no optimizer: its module is kept in a plain list or dict, where the model does not see it.",
