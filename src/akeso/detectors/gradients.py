@@ -185,9 +185,10 @@ def effect(history: History, window: network.Window, stand: Standing) -> float:
     """Gradient norm times weight norm over the loss of a constant prediction.
 
     It says how many times the whole loss a small relative change of the weights would move, to first order,
-    whatever the scale of the loss.
+    whatever the scale of the loss. A cure may show the loss in other units than those its gradients are in.
     """
-    scale = stand.baseline if math.isfinite(stand.baseline) else math.nan
+    units = history.facts.get("loss_over_graded", 1.0)
+    scale = stand.baseline / units if math.isfinite(stand.baseline) else math.nan
     matrices = network.weights(history) or network.tables(history)
     gradient = [network.typical(history, "grad_l2", weight.name, window) for weight in matrices]
     norm = [network.typical(history, "weight_l2", weight.name, window) for weight in matrices]
