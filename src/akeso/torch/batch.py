@@ -333,7 +333,7 @@ class BatchReader:
         """What was delivered and what was ``known`` already, as readings of run scope."""
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
-                     "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
+                     "target_beyond", "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
                      "weight_tilt", "output_confidence", "views_alike_least",
                      "views_alike_most"):  # fmt: skip
             if name in plain:
