@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves, network
+from akeso.detectors import curves, cut, network
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Symptom
@@ -78,6 +78,8 @@ class VanishingGradient(Detector):
         if nothing is not None:
             yield nothing
             return
+        if cut.front(history, self.min_looks):
+            return  # it does not vanish: something lets none through
         here = depth(history, network.recent(history, 0.5))
         then = depth(history, network.early(history))
         moved = effect(history, network.early(history), stand) * _shortened(history, network.early(history))

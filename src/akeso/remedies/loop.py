@@ -66,8 +66,8 @@ class TrainEverything(Remedy):
     name = "add-to-optimizer"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        if any(found.evidence.get("reason") == "left-behind" for found in diagnoses):
-            return  # a copy is brought up to date by the script
+        if any(found.evidence.get("reason") in ("left-behind", "no-slope") for found in diagnoses):
+            return  # a copy is brought up to date by the script, and what has no slope gets one there
         frozen = any(not parameter.trainable for parameter in history.parameters)
         missing = any(parameter.trainable and not parameter.in_optimizer for parameter in history.parameters)
         add, free = Edit("add-to-optimizer", "all"), Edit("unfreeze", "all")
