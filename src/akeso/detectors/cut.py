@@ -34,7 +34,7 @@ def front(history: History, looks: int = 4) -> list[str]:
     without, learning = silent(history, looks)
     order = [weight.name for weight in network.weights(history)]
     behind = order[len(without) : len(without) + 1]
-    if not without or without != order[: len(without)] or behind[0:1] != learning[0:1]:
+    if not without or not behind or without != order[: len(without)] or behind != learning[:1]:
         return []
     if not network.up_to_date(history, "grad_l2", without[0]):
         return []
