@@ -555,3 +555,13 @@ def test_a_weight_decay_beyond_the_usual_is_lowered_before_anything_else_is_trie
 def test_an_average_of_weights_that_does_not_follow_is_not_given_to_the_optimizer() -> None:
     found = replace(_found("parameters-not-trained"), evidence={"reason": "left-behind"})
     assert not candidates(_history(), [found])
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [({}, "set-mode"), ({"reason": "averages"}, "set-averaging")],
+    ids=["mode", "averages"],
+)
+def test_averages_that_hardly_follow_are_no_matter_of_modes(reason: dict[str, str], remedy: str) -> None:
+    found = candidates(_history(), [replace(_found("wrong-mode"), evidence=reason)])
+    assert [edit.remedy for one in found for edit in one.prescription] == [remedy]

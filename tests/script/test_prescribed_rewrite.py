@@ -423,3 +423,17 @@ def test_a_sigmoid_in_another_file_is_made_good_once(tmp_path, monkeypatch):
     made = rewrite(tmp_path / "train.py", Prescription([off]), clues)
     assert lines(made.diff, "+") == ["loss = nn.BCELoss()(out, target.float())"]
     assert made.words == ()
+
+
+def test_the_momentum_of_batch_norms_is_changed_where_it_is_given(tmp_path):
+    start, end = SCRIPT.index("model = nn"), SCRIPT.index("optimizer =")
+    layers = (
+        "nn.Linear(4, 8), nn.BatchNorm1d(8, 1e-3, 0.001), nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=0.01)"
+    )
+    source = SCRIPT[:start] + f"model = nn.Sequential({layers}, nn.Linear(8, 2))\n" + SCRIPT[end:]
+    done = perform(tmp_path, source, edit("set-averaging", to=0.1))
+    assert not done.refused
+    clues = Clues(done.ledger.to_dict()["places"], [], {})
+    made = rewrite(tmp_path / "train.py", Prescription([edit("set-averaging", to=0.1)]), clues)
+    cured = layers.replace("0.001", "0.1").replace("0.01", "0.1")
+    assert lines(made.diff, "+") == [f"model = nn.Sequential({cured}, nn.Linear(8, 2))"]

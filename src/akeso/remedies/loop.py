@@ -13,6 +13,8 @@ from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
 
 #: Why parameters are not trained that get gradients all the same.
+#: What is said of running averages that models are evaluated with and that are still as they began.
+_AVERAGES = "averages"
 _LEFT_OUT = ("not-in-optimizer", "unregistered")
 
 
@@ -43,7 +45,18 @@ class Mode(Remedy):
     name = "set-mode"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
+        if not any(found.evidence.get("reason") == _AVERAGES for found in diagnoses):
+            yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
+
+
+class Averages(Remedy):
+    """Running averages that take in what is seen, where those to evaluate with are still as they began."""
+
+    name = "set-averaging"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.evidence.get("reason") == _AVERAGES for found in diagnoses):
+            yield Prescription([Edit("set-averaging", "", {"to": 0.1})])
 
 
 class KeepAttached(Remedy):
