@@ -175,7 +175,8 @@ _ALL: Final = (
         "Dropout and batch normalisation behave differently in training and evaluation, and the "
         "model was in the "
         "wrong one of the two modes.",
-        "An evaluation ran in training mode, or training steps in evaluation mode, with such layers present.",
+        "An evaluation ran in training mode, or training steps in evaluation mode, with such layers present; or the "
+        "running averages to evaluate with look back over more steps than the run has, and validation is far behind.",
         (
             "Call `model.eval()` before evaluating and `model.train()` before training goes on.",
             "Switch back at the start of every epoch, not once before the loop.",

@@ -110,6 +110,11 @@ _ALL: Final = (
     Signal("target_mean", "run", "mean target"),
     Signal("target_std", "run", "standard deviation of the targets"),
     Signal(
+        "target_beyond",
+        "run",
+        "share of the squared error that is left where answers are as near to the targets as their activation allows",
+    ),
+    Signal(
         "target_top_share", "run", "share of the most frequent class in the batch, or in a few small ones"
     ),
     Signal("target_classes", "run", "number of different target classes in the batch"),

@@ -225,3 +225,21 @@ def test_dropout_of_nearly_everything_is_named_though_the_loss_still_falls_at_th
     sketch = Sketch(loss=falling(2.3, 1.6, 1.5), accuracy=lambda share: 0.1 + 0.2 * share)
     assert first(replace(sketch, facts={"dropout": {"net.1": 0.9}})) == "over-regularised"
     assert first(replace(sketch, facts={"dropout": {"net.1": 0.5}})) != "over-regularised"
+
+
+@pytest.mark.parametrize(
+    ("decay", "size", "left", "named"),
+    [(30.0, 0.03, 0.36, True), (0.1, 0.03, 0.36, False), (30.0, 0.5, 0.36, False), (30.0, 0.03, 0.1, False)],
+    ids=["worn away", "ordinary decay", "kept", "learnt"],
+)
+def test_weights_that_decay_has_worn_away_are_named_though_something_is_learnt(
+    decay: float, size: float, left: float, named: bool
+) -> None:
+    facts = {"optimizers": [{"name": "AdamW", "lr": 1e-4, "weight_decay": decay}]}
+    sketch = Sketch(loss=falling(2.3, 2.3 * left), facts=facts)
+    history = over_time(
+        sketch.history(), "weight_l2", lambda _, share, value: value * (1.0 - share * (1.0 - size))
+    )
+    found = [one for one in examine(history).diagnoses if one.problem == "over-regularised"]
+    assert bool(found) is named
+    assert all(one.severity == "warning" for one in found)

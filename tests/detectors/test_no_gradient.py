@@ -255,3 +255,23 @@ def test_an_optimizer_none_of_whose_parameters_ever_has_a_gradient_is_a_finding(
 @pytest.mark.parametrize("kind", ["joined", "later", "one optimizer"])
 def test_what_learns_waits_for_its_turn_or_shares_an_optimizer_with_what_learns_is_none(kind: str) -> None:
     assert {one.severity for one in _rivals(kind)} <= {"info"}
+
+
+@pytest.mark.parametrize(
+    ("gradient", "dead", "named"),
+    [
+        (lambda index: 0.05 if index > 1 else 0.0, 0.02, "parameters-not-trained"),
+        (lambda index: 10.0 ** (8 * index - 33) if index else 0.0, 0.02, "vanishing-gradient"),
+        (lambda index: 0.05 if index > 1 else 0.0, 0.95, "dying-relu"),
+    ],
+    ids=["at once", "little by little", "dead units"],
+)
+def test_a_gradient_that_ends_at_once_does_not_vanish(
+    gradient: Callable[[int], float], dead: float, named: str
+) -> None:
+    stuck = Sketch(
+        loss=flat(2.3), accuracy=flat(0.1), gradient=gradient, dead=lambda _: dead, zero=lambda _: dead
+    )
+    found = [one.problem for one in examine(stuck.history()).diagnoses if one.severity == "error"]
+    assert found[0] == named
+    assert ("vanishing-gradient" in found) is (named != "parameters-not-trained")

@@ -197,3 +197,22 @@ def test_cosines_are_named_though_their_loss_falls_a_little(start: float, end: f
     found = [one for one in examine(sketch.history()).diagnoses if "lie too close together" in one.sentence]
     assert [one.problem for one in found] == (["improper-output-activation"] if named else [])
     assert all(one.evidence["output_confidence"] == 0.023 for one in found)
+
+
+VALUES = {"loss": "mse_loss", "classes": 8, "target_kind": "values", "task": "regression"}
+
+
+@pytest.mark.parametrize(
+    ("beyond", "left", "named"),
+    [
+        (0.85, 0.12, "improper-output-activation"),
+        (0.5, 0.12, ""),  # noise about the edge of what can be said
+        (0.85, 0.005, ""),
+    ],
+)
+def test_targets_out_of_reach_are_told_by_the_error_they_leave(
+    beyond: float, left: float, named: str
+) -> None:
+    run = {"target_min": -2.3, "target_max": 2.9, "target_mean": 0.0, "target_std": 1.0}
+    facts = {**VALUES, "output_activation": "tanh"}
+    assert _named(facts, {**run, "target_beyond": beyond}, left) == named

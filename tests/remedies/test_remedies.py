@@ -556,3 +556,13 @@ def test_a_weight_decay_beyond_the_usual_is_lowered_before_anything_else_is_trie
 def test_what_the_optimizer_has_or_only_follows_is_not_given_to_it(reason: str) -> None:
     found = replace(_found("parameters-not-trained"), evidence={"reason": reason})
     assert not candidates(_history(), [found])
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [({}, "set-mode"), ({"reason": "averages"}, "set-averaging")],
+    ids=["mode", "averages"],
+)
+def test_averages_that_hardly_follow_are_no_matter_of_modes(reason: dict[str, str], remedy: str) -> None:
+    found = candidates(_history(), [replace(_found("wrong-mode"), evidence=reason)])
+    assert [edit.remedy for one in found for edit in one.prescription] == [remedy]

@@ -111,3 +111,25 @@ def test_a_trainer_that_makes_the_loops_is_asked(tmp_path: Path, length: str, st
     script.write_text(_LIGHTNING.replace("{length}", length))
     found = runpy.run_path(str(script))["found"]
     assert found[0] == (2 * steps, steps)
+
+
+@pytest.mark.parametrize(
+    ("condition", "steps"),
+    [
+        ("(number + 1) % GATHER == 0", 7),
+        ("number % 4 == 3 or number + 1 == len(batches)", 7),
+        ("number % 4 == 3 and sure", 7),
+        ("number > 2", 25),
+    ],
+)
+def test_batches_that_are_gathered_make_one_step(tmp_path: Path, condition: str, steps: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from akeso.script.prescribed.planning import planned_steps\n"
+        "GATHER, sure, batches, found = 4, True, list(range(25)), []\n"
+        "for epoch in range(6):\n"
+        "    for number, batch in enumerate(batches):\n"
+        f"        if {condition}:\n"
+        "            found.append(planned_steps())\n"
+    )
+    assert runpy.run_path(str(script))["found"][0] == (6 * steps, steps)

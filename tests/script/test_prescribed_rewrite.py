@@ -453,3 +453,51 @@ def test_of_several_optimizers_on_a_line_the_one_that_was_made_is_changed(tmp_pa
         assert made.words == ("set the learning rate to 0.05",)
     else:
         assert lines(made.diff, "+") == [expected]
+
+
+def test_the_momentum_of_batch_norms_is_changed_where_it_is_given(tmp_path):
+    start, end = SCRIPT.index("model = nn"), SCRIPT.index("optimizer =")
+    layers = (
+        "nn.Linear(4, 8), nn.BatchNorm1d(8, 1e-3, 0.001), nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=0.01)"
+    )
+    source = SCRIPT[:start] + f"model = nn.Sequential({layers}, nn.Linear(8, 2))\n" + SCRIPT[end:]
+    done = perform(tmp_path, source, edit("set-averaging", to=0.1))
+    assert not done.refused
+    clues = Clues(done.ledger.to_dict()["places"], [], {})
+    made = rewrite(tmp_path / "train.py", Prescription([edit("set-averaging", to=0.1)]), clues)
+    cured = layers.replace("0.001", "0.1").replace("0.01", "0.1")
+    assert lines(made.diff, "+") == [f"model = nn.Sequential({cured}, nn.Linear(8, 2))"]
+
+
+@pytest.mark.parametrize(
+    ("cure", "shown"),
+    [
+        (edit("set-learning-rate", to=0.01), 'group["lr"] *= 10'),
+        (edit("substitute-optimizer", to="Adam", lr=0.002), 'group["lr"] *= 2'),
+        (
+            edit("set-weight-decay", to=1e-4),
+            'group["weight_decay"] = 0.0001 if group["weight_decay"] else 0.0',
+        ),
+    ],
+    ids=lambda one: one.remedy if hasattr(one, "remedy") else "",
+)
+def test_groups_with_options_of_their_own_are_told_as_they_were_in_the_cure(tmp_path, cure, shown):
+    groups = (
+        '[{"params": [p for p in model.parameters() if p.dim() > 1], "lr": 1e-3, "weight_decay": 30.0}, '
+        '{"params": [p for p in model.parameters() if p.dim() < 2], "lr": 1e-2, "weight_decay": 0.0}]'
+    )
+    source = SCRIPT.replace("torch.optim.SGD(model.parameters(), lr=1e-6)", f"torch.optim.AdamW({groups})")
+    done = perform(tmp_path, source, cure)
+    made = rewrite(tmp_path / "train.py", Prescription([cure]), Clues(*_told(done)))
+    assert lines(made.diff, "+")[-2:] == ["for group in optimizer.param_groups:", shown]
+    (tmp_path / "change.diff").write_text(made.diff)
+    subprocess.run(["patch", "-p1", "-i", "change.diff"], check=True, capture_output=True, cwd=tmp_path)
+    by_hand = perform(tmp_path, (tmp_path / "train.py").read_text())
+    for tried, told in zip(done["optimizer"].param_groups, by_hand["optimizer"].param_groups, strict=True):
+        assert told["lr"] == pytest.approx(tried["lr"])
+        assert told["weight_decay"] == tried["weight_decay"]
+
+
+def _told(done):
+    kept = done.ledger.to_dict()
+    return kept["places"], [], kept["facts"]

@@ -467,3 +467,27 @@ def test_what_is_done_sample_by_sample_with_answers_is_not_heard_to_its_end(
                 confused[wanted, said] += 1
     assert confused.sum() == 2000
     assert len(heard) <= 1000
+
+
+@pytest.mark.parametrize(("momentum", "named"), [(1e-3, True), (0.05, False), (None, False)])
+def test_running_averages_that_look_back_over_more_than_the_run_are_named(
+    momentum: float | None, named: bool
+) -> None:
+    torch.manual_seed(0)
+    x = 5.0 + torch.randn(512, 4)
+    y = (x[:, 0] > 5.0).long()
+    model = nn.Sequential(nn.BatchNorm1d(4, momentum=momentum), nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(6):
+            model.train()
+            for batch in torch.randperm(256).split(16):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x[batch]), y[batch]).backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                F.cross_entropy(model(x[256:]), y[256:])
+    found = [one for one in watch.diagnoses if one.problem == "wrong-mode"]
+    assert bool(found) is named
+    assert all(one.evidence["reason"] == "averages" for one in found)

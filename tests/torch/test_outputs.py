@@ -158,3 +158,12 @@ def test_targets_that_were_spread_before_they_are_compared_are_named() -> None:
         watch = _watched(model, F.mse_loss, reward + value)
     found = [one for one in watch.diagnoses if one.problem == "shape-broadcast"]
     assert [one.evidence["target"] for one in found] == [[32, 32]]
+
+
+@pytest.mark.parametrize(("target", "share"), [(2.0, 1.0), (0.5, 0.0)])
+def test_the_error_that_no_answer_within_reach_takes_away_is_measured(target: float, share: float) -> None:
+    model = nn.Sequential(nn.Linear(4, 1), nn.Tanh())
+    nn.init.zeros_(model[0].weight)
+    nn.init.constant_(model[0].bias, 9.0)
+    watch = _watched(model, F.mse_loss, torch.tensor([[target]] * 31 + [[0.9]]))
+    assert watch.history.series("target_beyond").values[0] == pytest.approx(share, abs=0.01)

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import akeso
 from akeso.detectors.standing import standing, validation_loss
+from akeso.torch.inputs import Far, far_off
 from akeso.torch.losses import LossCall
 from akeso.torch.task import hits
 
@@ -416,3 +417,15 @@ def test_a_divergence_that_is_validated_sample_by_sample_is_a_sum_over_classes()
             with torch.no_grad():
                 value = loss(slice(64, 96))
     assert watch.history.series("val_loss").values[-1] == pytest.approx(value.item(), rel=1e-4)
+
+
+def test_a_pixel_that_is_lit_now_and_then_is_no_value_far_off() -> None:
+    torch.manual_seed(0)
+    shades = torch.rand(32, 1)
+    corner = torch.where(torch.arange(32) < 20, 0.0, 0.01 * torch.rand(32))
+    corner[31] = 1.0
+    dark = {"input_columns": torch.stack([shades[:, 0], corner], 1).reshape(-1), "input_column_rows": 32}
+    assert (far_off("input", dark)[0] or Far(0.0, 0.0, 0)).off < 10.0
+    coded = shades.clone()
+    coded[31] = -99.0
+    assert far_off("input", {"input_columns": coded.reshape(-1), "input_column_rows": 32})[0] is not None

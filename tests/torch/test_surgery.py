@@ -453,3 +453,11 @@ def test_embeddings_that_are_multiplied_are_drawn_small_where_that_is_asked_for(
     operate(model, (Edit("reinitialise", "", {"scheme": "auto", "tables": "small"}),), (names,))
     assert all(float(table.weight.detach().std()) < 0.2 for table in (model.user, model.item))
     assert torch.equal(model.bias.weight, bias)
+
+
+def test_running_averages_are_let_follow_where_they_are_slower() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=1e-3), nn.BatchNorm1d(6, momentum=None))
+    edit = Edit("set-averaging", "", {"to": 0.1})
+    assert not operate(model, [edit], (torch.zeros(3, 4),)).refused
+    assert (model[1].momentum, model[2].momentum) == (0.1, None)
+    assert operate(model, [edit], (torch.zeros(3, 4),)).refused

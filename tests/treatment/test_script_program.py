@@ -214,6 +214,17 @@ def test_targets_in_standard_units_are_judged_in_those_of_the_script(program):
     assert "slow-convergence" not in attempt.problems
 
 
+def test_gradients_in_standard_units_do_not_vanish_beside_a_loss_in_those_of_the_script(program):
+    source = TRAIN.replace("y = (x[:, 0] > 0).long()", "y = 300_000 + 100_000 * x[:, :1]")
+    layers = "nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))"
+    source = source.replace("nn.Linear(8, 2))", layers).replace("F.cross_entropy", "F.mse_loss")
+    source = source.replace("(model(x).argmax(1) == y).float().mean()", "(model(x) - y).pow(2).mean()")
+    source = source.replace("range(6)", "range(10)").replace("lr=0.1", "lr=0.001")
+    attempt = program(source).attempt(Prescription([Edit("standardise-targets")]))
+    assert not attempt.refused
+    assert "vanishing-gradient" not in attempt.problems
+
+
 KERAS = """
 import os
 os.environ["KERAS_BACKEND"] = "torch"

@@ -12,7 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.axes import shape_of
-from akeso.detectors.standing import standing
+from akeso.detectors.standing import standing, validation_accuracy, validation_loss
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Event, History
 
@@ -162,6 +162,9 @@ class WrongMode(Detector):
     name: ClassVar[str] = "wrong-mode"
     share: float = 0.5
     often: float = 0.05
+    left: float = 0.37
+    behind: float = 0.2
+    half: float = 0.5
 
     def detect(self, history: History) -> Iterator[Symptom]:
         sensitive = mode_layers(history)
@@ -188,11 +191,14 @@ class WrongMode(Detector):
         if at_rest and isinstance(fixed, (list, tuple)) and fixed:
             more = f" and {len(fixed) - 1} more" if len(fixed) > 1 else ""
             yield Symptom(
-                self.name, "error", 0.93, at_rest[0].step, str(fixed[0]), {"layers_without_averages": len(fixed)},
+                self.name, "error", 0.93, at_rest[0].step, str(fixed[0]),
+                {"reason": "averages", "layers_without_averages": len(fixed)},
                 f"Batch normalisation ({fixed[0]}{more}) never takes in what it sees, for its momentum is 0: in "
                 "evaluation mode it normalises by a mean of 0 and a variance of 1, with which nothing was trained.",
                 ("Leave the momentum of batch normalisation at 0.1; of running averages it says how much is new.",),
             )  # fmt: skip
+        if at_rest:
+            yield from self._lagging(history, at_rest[0].step)
         trained = [
             event for event in history.events_of("training-mode") if event.data.get("training") is False
         ]
@@ -206,6 +212,36 @@ class WrongMode(Detector):
                 "does not do its "
                 f"work.",
             )
+
+    def _lagging(self, history: History, step: int) -> Iterator[Symptom]:
+        """Running averages that look back over more steps than the run has: most of them is what they began with."""
+        slow, stand = history.facts.get("slow_statistics"), standing(history)
+        if not isinstance(slow, dict) or not slow or not math.isfinite(stand.share) or stand.over < self.half:
+            return
+        name = min(slow, key=lambda layer: float(slow[layer]))
+        momentum = float(slow[name])
+        left = (1.0 - momentum) ** stand.length
+        correct, lost = validation_accuracy(history).values[-2:], validation_loss(history).values[-2:]
+        behind = len(correct) and float(np.max(correct)) < stand.accuracy - self.behind
+        behind = behind or (len(lost) and float(np.min(lost)) > (1.0 + self.behind) * stand.last)
+        if left < self.left or not behind:
+            return
+        more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+        yield Symptom(
+            self.name,
+            "error",
+            0.9,
+            step,
+            name,
+            {"reason": "averages", "momentum": momentum, "steps": stand.length, "left": curves.rounded(left)},
+            f"Batch normalisation ({name}{more}) has a momentum of {momentum:g}: its running averages look back "
+            f"over {1 / momentum:.0f} steps, and the run has {stand.length}: {left:.0%} of what the model is evaluated "
+            "with is still the mean of 0 and the variance of 1 that they began with.",
+            (
+                "Leave the momentum of batch normalisation at 0.1; of running averages it says how much is new, where "
+                "in TensorFlow it says how much is kept.",
+            ),
+        )
 
     def _symptom(
         self,

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from akeso.detectors import curves, network
+from akeso.detectors import curves, cut, network
 from akeso.detectors._base import Detector
 from akeso.detectors.standing import Standing, standing
 from akeso.diagnosis import Symptom
@@ -78,6 +78,8 @@ class VanishingGradient(Detector):
         if nothing is not None:
             yield nothing
             return
+        if cut.front(history, self.min_looks):
+            return  # it does not vanish: something lets none through
         here = depth(history, network.recent(history, 0.5))
         then = depth(history, network.early(history))
         moved = effect(history, network.early(history), stand) * _shortened(history, network.early(history))
@@ -185,9 +187,10 @@ def effect(history: History, window: network.Window, stand: Standing) -> float:
     """Gradient norm times weight norm over the loss of a constant prediction.
 
     It says how many times the whole loss a small relative change of the weights would move, to first order,
-    whatever the scale of the loss.
+    whatever the scale of the loss. A cure may show the loss in other units than those its gradients are in.
     """
-    scale = stand.baseline if math.isfinite(stand.baseline) else math.nan
+    units = history.facts.get("loss_over_graded", 1.0)
+    scale = stand.baseline / units if math.isfinite(stand.baseline) else math.nan
     matrices = network.weights(history) or network.tables(history)
     gradient = [network.typical(history, "grad_l2", weight.name, window) for weight in matrices]
     norm = [network.typical(history, "weight_l2", weight.name, window) for weight in matrices]

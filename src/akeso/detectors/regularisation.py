@@ -33,6 +33,7 @@ class OverRegularised(Detector):
     pull: float = 0.7
     alive: float = 1e-4
     shrunk: float = 0.3
+    worn: float = 0.1
     dropout: float = 0.85
     learned: float = 0.9
     remaining: float = 0.7
@@ -53,18 +54,21 @@ class OverRegularised(Detector):
             return
         if history.facts.get("task") == "autoencoder":
             yield from self._collapsed(history, stand)
-        if not harmed:
-            yield from self._in_balance(history, stand)
-            return
         decay = max((float(o.get("weight_decay") or 0.0) for o in _optimizers(history)), default=0.0)
-        pull = self._pull(history, decay, network.early(history, 0.2, 30))
         kept = self._kept(history)
         bound = self._bound(history, decay)
+        # Where decay lets no weight stay as large as it was drawn, and hardly anything is left, less harm will do.
+        left_much = stand.over >= 0.5 and stand.remaining_loss >= self.remaining_in_balance
+        worn = bound <= 1.0 and kept <= self.worn and left_much
+        if not harmed and not worn:
+            yield from self._in_balance(history, stand)
+            return
+        pull = self._pull(history, decay, network.early(history, 0.2, 30))
         dropped = _dropout(history)
         # Where there is no gradient to speak of, any decay is the stronger force, and the cause is another one.
         alive = decay >= self.alive * pull
         by_decay = decay > 0 and pull >= self.pull and alive and kept < 0.9
-        by_decay |= bound <= self.shrunk and kept <= self.shrunk
+        by_decay |= worn or (bound <= self.shrunk and kept <= self.shrunk)
         by_penalty = kept <= self.shrunk and (alive or not decay)
         under_way = stand.learned(self.learned) and stand.recent.falls and not stand.finished
         by_dropout = dropped >= self.dropout and not under_way
@@ -80,12 +84,12 @@ class OverRegularised(Detector):
             sentence += f" under weight decay {decay:g}" if decay else ""
             sentence += (
                 f", which lets none stay above 1 / {decay:g} = {1 / decay:.2g}."
-                if bound <= self.shrunk
+                if worn or bound <= self.shrunk
                 else "."
             )
         yield Symptom(
             self.name,
-            "error",
+            "error" if harmed else "warning",
             min(0.95, 0.65 + (0.15 if by_decay else 0.0) + (0.15 if kept < self.shrunk else 0.0)),
             start,
             "",

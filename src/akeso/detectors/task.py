@@ -62,6 +62,9 @@ class Fit:
     distinct: int
     mass_error: float = math.nan
     target_sums: tuple[float, ...] = ()
+    beyond: float = (
+        math.nan
+    )  # share of the squared error that is left by targets out of the activation's reach
     called: str = ""  # what the user knows the loss by, where that is not its name in torch
     of_probabilities: bool = False  # whether it takes probabilities where torch takes logits
     least_share: float = math.nan  # of the logits of any sample, were they probabilities
@@ -119,6 +122,7 @@ def fit(history: History) -> Fit | None:
         distinct if isinstance(distinct, int) else 0,
         curves.median(history.series("output_mass_error").finite().values),
         _sums(facts.get("output_shape"), curves.median(history.series("target_mean").values)),
+        curves.median(curves.tail(history.series("target_beyond").finite().values, 0.3, 3)),
         str(arguments.get("called") or ""),
         arguments.get("expects") == "probabilities",
         _extreme(history, "output_share_min", min),
@@ -167,6 +171,8 @@ class ImproperOutputActivation(Detector):
     one_sided: float = 0.25
     bounded: float = 0.25
     reach: float = 0.3
+    beyond: float = 0.7
+    beyond_loss: float = 0.02
     mass: float = 0.1
     shared: float = 2.0
     shared_labels: float = 1.3
@@ -434,6 +440,13 @@ class ImproperOutputActivation(Detector):
             return text, 0.93, True
         if outside > 0.1 and self._harmed(stand, self.reach):
             return text, 0.8, False
+        # Noise about an edge goes to either side of it: of the error it leaves, half lies beyond.
+        if known.beyond >= self.beyond and self._harmed(stand, self.beyond_loss):
+            return (
+                f"{text} Of the squared error that is left {known.beyond:.0%} are due to that.",
+                0.85,
+                False,
+            )
         dead = known.activation == "relu" and known.high <= 0.0
         if dead and self._harmed(stand, 0.9):
             return "The ReLU on the output has died: every prediction is 0.", 0.85, False

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from akeso.detectors import network
+from akeso.detectors import cut, network
 from akeso.detectors._base import Detector
 from akeso.detectors.coarse import rounded_away
 from akeso.detectors.copies import same_answers, stale_copy
@@ -122,7 +122,7 @@ class ParametersNotTrained(Detector):
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found = found or [*rounded_away(history, stand, self.name)]
-            found += list(self._cut_off_whole(history) if suffers else self._cut_off(history))
+            found += self._cut_off(history, stand, suffers)
             harmed = suffers and stand.steps >= self.frozen_steps
             yield from found or self._frozen_as_drawn(history, harmed)
 
@@ -203,40 +203,48 @@ class ParametersNotTrained(Detector):
             _FOLLOW if copy else _SAME_FOR_BOTH,
         )
 
-    def _cut_off(self, history: History) -> Iterator[Symptom]:
+    def _cut_off(self, history: History, stand: Standing, suffers: bool) -> Iterator[Symptom]:
         """Weights as they were drawn whose gradient is exactly 0 in every look, while later layers learn.
 
         Something on the way to the loss has no slope, as rounding and comparing have not. Units that are dead give no
-        gradient either; that, and what else stands in the way of a training that gets nowhere, others report.
+        gradient either; that, and what else stands in the way of a training that gets nowhere, others report, unless
+        nothing but such a cut explains where the gradients end.
         """
-        looks = {
-            weight.name: history.series("grad_l2", weight.name).finite()
-            for weight in network.weights(history)
-        }
-        silent = [name for name, seen in looks.items() if len(seen) >= self.looks and not seen.values.any()]
-        learning = [name for name, seen in looks.items() if len(seen) >= self.looks and seen.values.all()]
+        if suffers:
+            if not stand.broken and (ended := cut.front(history, self.looks)):
+                yield self._without_slope(history, ended, "error")
+            else:
+                yield from self._cut_off_whole(history)
+            return
+        silent, learning = cut.silent(history, self.looks)
         if not silent or not learning or not network.up_to_date(history, "grad_l2", silent[0]):
             return
         dead = network.recent(history, 0.5)
         sites = network.sites(history, "act_dead", "relu", "threshold")
         if any(network.typical(history, "act_dead", site, dead) > self.dead for site in sites):
             return
-        cut = [
+        drawn = as_drawn(history, silent)
+        ended = [
             name
             for name in silent
-            if _used(history, name) and fresh(history, name) and not _at_the_end(history, name, silent)
+            if _used(history, name)
+            and (drawn or fresh(history, name))
+            and not _at_the_end(history, name, silent)
         ]
-        if not cut:
-            return
-        yield Symptom(
+        if ended:
+            yield self._without_slope(history, ended, "warning")
+
+    def _without_slope(self, history: History, ended: list[str], severity: Severity) -> Symptom:
+        looks = len(history.series("grad_l2", ended[0]).finite())
+        return Symptom(
             self.name,
-            "warning",
+            severity,
             0.85,
             network.extent(history)[0],
-            cut[0].rpartition(".")[0],
-            {"parameters": cut[:8], "count": len(cut), "looks": len(looks[cut[0]])},
-            f"{cut[0]}"
-            + (f" and {len(cut) - 1} more get" if len(cut) > 1 else " gets")
+            ended[0].rpartition(".")[0],
+            {"reason": "no-slope", "parameters": ended[:8], "count": len(ended), "looks": looks},
+            f"{ended[0]}"
+            + (f" and {len(ended) - 1} more get" if len(ended) > 1 else " gets")
             + " a gradient of exactly 0 in every step that was looked at, while later layers learn: something between "
             "them lets no gradient through.",
             _NO_SLOPE,
@@ -273,7 +281,12 @@ class ParametersNotTrained(Detector):
             0.9,
             network.extent(history)[0],
             names[0].rpartition(".")[0],
-            {"parameters": names[:8], "count": len(names), "looks": len(looks[names[0]])},
+            {
+                "reason": "no-slope",
+                "parameters": names[:8],
+                "count": len(names),
+                "looks": len(looks[names[0]]),
+            },
             f"The gradient of every weight is exactly 0 in every step that was looked at, while {alive[0]} learns: "
             "something on the way to the loss lets no gradient through.",
             _NO_SLOPE,

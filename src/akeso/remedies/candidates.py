@@ -15,6 +15,7 @@ from akeso.remedies.data import EmbedNames, ScaleInputs, Shuffle
 from akeso.remedies.edit import Prescription
 from akeso.remedies.initialiser import Reinitialise
 from akeso.remedies.loop import (
+    Averages,
     DelayZeroGrad,
     GuardFunctions,
     KeepAttached,
@@ -66,7 +67,7 @@ TABLE: Final[dict[str, tuple[Remedy, ...]]] = {
     "wrong-axis": (TurnRecurrence(), TurnPictures()),
     "missing-zero-grad": (ZeroGrad(),),
     "parameters-not-trained": (KeepAttached(), DelayZeroGrad(), TrainEverything()),
-    "wrong-mode": (Mode(),),
+    "wrong-mode": (Mode(), Averages()),
     "improper-output-activation": (ScaleLogits(), LossAndOutput(output=True)),
     "improper-loss": (ScaleTargets(), LossAndOutput(), MeanReduction()),
     "abnormal-data": (Shuffle(), ScaleInputs(), EmbedNames(), RobustLoss(), TargetUnits()),

@@ -40,6 +40,7 @@ from akeso.errors import BadInput
 #: substitute-optimizer    ``to``: class name of torch.optim; ``lr``; further keyword arguments
 #: set-weight-decay        ``to``
 #: set-dropout             ``to``
+#: set-averaging           ``to``: the momentum of batch norms whose running averages hardly follow
 #: add-zero-grad           none
 #: delay-zero-grad         none: gradients that the program clears between backward pass and step are kept for the step
 #: set-batch-size          ``to``
@@ -83,6 +84,7 @@ REMEDIES: Mapping[str, str] = {
     "substitute-optimizer": "another optimizer",
     "set-weight-decay": "another weight decay",
     "set-dropout": "less dropout",
+    "set-averaging": "running averages of batch normalisation that follow the training",
     "add-zero-grad": "gradients cleared before each backward pass",
     "delay-zero-grad": "gradients cleared after the step instead of before it",
     "set-batch-size": "another batch size",

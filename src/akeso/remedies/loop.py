@@ -12,10 +12,12 @@ from akeso.remedies._base import Remedy
 from akeso.remedies.chart import chart
 from akeso.remedies.edit import Edit, Prescription
 
+#: What is said of running averages that models are evaluated with and that are still as they began.
+_AVERAGES = "averages"
 #: Why parameters are not trained that get gradients all the same.
 _LEFT_OUT = ("not-in-optimizer", "unregistered")
 #: Why nothing comes of it where all are in an optimizer.
-_TRAINED = ("left-behind", "rounded-away")
+_TRAINED = ("left-behind", "no-slope", "rounded-away")
 
 
 class ZeroGrad(Remedy):
@@ -45,7 +47,18 @@ class Mode(Remedy):
     name = "set-mode"
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
-        yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
+        if not any(found.evidence.get("reason") == _AVERAGES for found in diagnoses):
+            yield Prescription([Edit("set-mode", "", {"to": "by-phase"})])
+
+
+class Averages(Remedy):
+    """Running averages that take in what is seen, where those to evaluate with are still as they began."""
+
+    name = "set-averaging"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        if any(found.evidence.get("reason") == _AVERAGES for found in diagnoses):
+            yield Prescription([Edit("set-averaging", "", {"to": 0.1})])
 
 
 class KeepAttached(Remedy):
@@ -69,7 +82,7 @@ class TrainEverything(Remedy):
 
     def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
         if any(found.evidence.get("reason") in _TRAINED for found in diagnoses):
-            return  # a copy is brought up to date by the script, and what is rounded away gets its steps already
+            return  # a copy is brought up to date by the script; what has no slope, or is rounded away, has its steps
         frozen = any(not parameter.trainable for parameter in history.parameters)
         missing = any(parameter.trainable and not parameter.in_optimizer for parameter in history.parameters)
         add, free = Edit("add-to-optimizer", "all"), Edit("unfreeze", "all")

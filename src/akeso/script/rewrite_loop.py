@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
@@ -74,6 +76,10 @@ def set_learning_rate(draft: Draft, edit: Edit, clues: Clues, prescription: Pres
     for call in _optimizers(draft, clues):
         if _unpacked(call, "lr"):
             continue
+        if made := _of_its_own(call, "lr", clues):
+            factor = float(edit.values.get("factor") or float(edit.values["to"]) / (made["lr"] or math.inf))
+            done |= factor > 0 and _in_groups(draft, call, f'group["lr"] *= {_number(factor)}')
+            continue
         if "to" in edit.values:
             value = _number(float(edit.values["to"]))
         else:
@@ -108,6 +114,9 @@ def substitute_optimizer(draft: Draft, edit: Edit, clues: Clues, _: Prescription
         owner = f"{draft.text(call.func.value)}." if isinstance(call.func, ast.Attribute) else "torch.optim."
         draft.replace(call, f"{owner}{name}({arguments})")
         done = True
+        made = _of_its_own(call, "lr", clues) if "lr" in edit.values else None
+        if made and made["lr"]:
+            _in_groups(draft, call, f'group["lr"] *= {_number(float(edit.values["lr"]) / made["lr"])}')
     how = f" with {', '.join(options)}" if options else ""
     return None if done else f"use torch.optim.{name}{how}, on the same parameters"
 
@@ -135,9 +144,34 @@ def set_weight_decay(draft: Draft, edit: Edit, clues: Clues, _: Prescription) ->
     """Another weight decay where the optimizer is made."""
     value = _number(float(edit.values["to"]))
     calls = [call for call in _optimizers(draft, clues) if not _unpacked(call, "weight_decay")]
+    done = bool(calls)
     for call in calls:
-        draft.set_argument(call, "weight_decay", value)
-    return None if calls else f"set the weight decay to {value}"
+        if _of_its_own(call, "weight_decay", clues):
+            done &= _in_groups(
+                draft, call, f'group["weight_decay"] = {value} if group["weight_decay"] else 0.0'
+            )
+        else:
+            draft.set_argument(call, "weight_decay", value)
+    return None if done else f"set the weight decay to {value}"
+
+
+def _of_its_own(call: ast.Call, name: str, clues: Clues) -> dict[str, Any] | None:
+    """The optimizer that a call makes, where its groups have an option of their own."""
+    known = [one for one in clues.facts.get("optimizers") or () if name in one.get("own", ())]
+    alike = [one for one in known if one.get("name") == name_of(call)]
+    return next(iter(alike or known), None)
+
+
+def _in_groups(draft: Draft, call: ast.Call, line: str) -> bool:
+    """Say for each group of the optimizer that a call makes what is to be; not done where it gets no name."""
+    statement = draft.statement(call)
+    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name | ast.Attribute):
+        return False
+    draft.add_after(statement, f"for group in {draft.text(target)}.param_groups:", f"    {line}")
+    return True
 
 
 def clip_gradient(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

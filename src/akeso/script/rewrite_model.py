@@ -23,6 +23,7 @@ _OF_PROBABILITIES = {
     "BCEWithLogitsLoss": "BCELoss", "binary_cross_entropy_with_logits": "binary_cross_entropy",
 }  # fmt: skip
 _RECURRENT = frozenset({"RNN", "LSTM", "GRU"})
+_AVERAGING = frozenset({"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"})
 #: What says that a script trains with mixed precision.
 _MIXED = ("autocast", "precision", "GradScaler", "fp16", "bf16")
 _SCORES = (
@@ -184,6 +185,19 @@ def set_dropout(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str 
     for call in calls:
         draft.set_argument(call, "p", f"{float(edit.values['to']):g}", 0)
     return None if calls else f"drop out {float(edit.values['to']):g} at most"
+
+
+def set_averaging(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+    """Another momentum where batch norms are given one that is too small, whatever it is made of."""
+    to = f"{float(edit.values['to']):g}"
+    given = [
+        call
+        for call in draft.calls(_AVERAGING)
+        if len(call.args) > 2 or any(one.arg == "momentum" for one in call.keywords)
+    ]
+    for call in given:
+        draft.set_argument(call, "momentum", to, 2)
+    return None if given else f"give batch normalisation a momentum of {to}"
 
 
 def turn_recurrence(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:

@@ -37,6 +37,8 @@ _LOOKS = 4
 _OF_LOGARITHMS, _ZERO = ("kl_div", "nll_loss"), 1e-3
 #: Activations that give nothing beyond 1, whatever targets ask for.
 _BOUNDED = ("sigmoid", "tanh", "softmax", "hardsigmoid", "hardtanh")
+#: The momentum that torch gives running averages, and batches that one which was loaded has seen more than.
+_USUAL_MOMENTUM, _JUST_BEGUN = 0.1, 16
 #: Deviation of the targets in validation over that in training from which they are in other units.
 _UNITS = 2.0
 #: Share of the whole that makes a loss a trace of it, and that another one must have then.
@@ -48,6 +50,14 @@ def _never_averages(module: nn.Module) -> bool:
     if not isinstance(module, NORMS[:1]) or module.momentum != 0 or not module.training:
         return False
     return module.running_mean is not None and not bool(module.running_mean.any())
+
+
+def _slow_average(module: nn.Module) -> float | None:
+    """The momentum of a norm that averages over more than the usual ten batches, and has only just begun to."""
+    if not isinstance(module, NORMS[:1]) or not module.momentum or module.num_batches_tracked is None:
+        return None
+    slow = module.training and module.momentum < _USUAL_MOMENTUM
+    return float(module.momentum) if slow and int(module.num_batches_tracked) <= _JUST_BEGUN else None
 
 
 class BatchReader:
@@ -259,6 +269,11 @@ class BatchReader:
             dropped = {name: share for name, share in shares if share is not None}
             if dropped:
                 self._record.fact("dropout", dropped)
+            slow = {
+                name: share for name, m in self._names.modules() if (share := _slow_average(m)) is not None
+            }
+            if slow:
+                self._record.fact("slow_statistics", slow)
             if fixed := [name for name, m in self._names.modules() if _never_averages(m)]:
                 self._record.fact("fixed_statistics", fixed)
         if passes.dropped:
@@ -333,7 +348,7 @@ class BatchReader:
         """What was delivered and what was ``known`` already, as readings of run scope."""
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
-                     "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
+                     "target_beyond", "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
                      "weight_tilt", "output_confidence", "views_alike_least",
                      "views_alike_most"):  # fmt: skip
             if name in plain:

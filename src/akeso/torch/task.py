@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from akeso.detectors.task import REACH
 from akeso.torch.accounts import ABSOLUTE_LOSSES, PROBABILITY_LOSSES
 from akeso.torch.inputs import columns_of
 from akeso.torch.losses import LossCall
@@ -228,6 +229,7 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
                 items.append(("target_doubt", _doubt(columns, one_of=one_of)))
             if call.name in _VALUE_LOSSES:
                 items += columns_of("target", part)
+                items += _beyond(call, prediction, part)
             if call.name in ABSOLUTE_LOSSES and part.numel() == columns.numel():
                 rows = max(1, min(16, _PART // columns.shape[1]))
                 items += [
@@ -252,6 +254,15 @@ def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
             else:
                 items.append(("predicted_most", counts.max() / counts.sum()))
     return items
+
+
+def _beyond(call: LossCall, prediction: torch.Tensor, target: torch.Tensor) -> Items:
+    """The share of the squared error that the nearest answers leave which the last activation can give."""
+    if call.activation not in REACH or prediction.shape != target.shape:
+        return []
+    low, high = REACH[call.activation]
+    unreached = (target - target.clamp(low, high)).square().sum()
+    return [("target_beyond", unreached / (target - prediction).square().sum())]
 
 
 def _tilt(call: LossCall) -> torch.Tensor | None:

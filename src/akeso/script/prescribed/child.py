@@ -173,6 +173,7 @@ class Child:
     def _look(self) -> None:
         """Now and then: is this run known to be hopeless? What one look suspects the next must confirm."""
         operation, watch = self._operation, self._watch
+        self._tell_units()
         self._mistrust_plan()
         if not self._stop_on_error or operation is None or watch is None or operation.steps < self._next_look:
             return
@@ -188,6 +189,12 @@ class Child:
         if certain:
             self._answer.ended, self._answer.reason = "error-found", ", ".join(certain)
             self._pause()
+
+    def _tell_units(self) -> None:
+        """Gradients in other units than the loss are to be told apart from those that vanish."""
+        watch, units = self._watch, self._ledger.facts.get("loss_over_graded")
+        if watch is not None and units is not None and "loss_over_graded" not in watch._probe.history.facts:
+            watch.record.fact("loss_over_graded", units)
 
     def _mistrust_plan(self) -> None:
         """A training that goes on past its planned end was misread: how long it will be is not known."""

@@ -49,13 +49,17 @@ def planned_steps() -> tuple[int | None, int | None]:
     frame: FrameType | None = sys._getframe(1)
     lengths: list[float] = []  # innermost first
     trainers: list[Any] = []
+    gathered = 1
     while frame is not None:
         if is_users(frame.f_code.co_filename):
-            for loop in _loops_around(frame):
+            loops = _loops_around(frame)
+            if not lengths:
+                gathered *= _gathered(frame, loops[0] if loops else None)
+            for loop in loops:
                 length = _length(loop, frame)
                 if not length:
                     return None, None
-                lengths.append(length)
+                lengths.append(length if lengths else math.ceil(length / gathered))
         elif (found := trainer_steps(frame)) is not None and all(found[0] is not known for known in trainers):
             trainer, once, whole = found
             trainers.append(trainer)
@@ -82,13 +86,7 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []
-    line, name, first = frame.f_lineno, frame.f_code.co_name, frame.f_code.co_firstlineno
-    scope: ast.AST = tree
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
-            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if start == first:
-                scope = node
+    line, scope = frame.f_lineno, _scope(tree, frame)
     around: list[tuple[int, _Loop]] = []
     for node in _own(scope):
         if isinstance(node, (ast.For, ast.While)) and node.body[0].lineno <= line <= _last(node):
@@ -96,6 +94,39 @@ def _loops_around(frame: FrameType) -> list[_Loop]:
         elif isinstance(node, _COMPREHENSIONS) and _calls_at(node, line):
             around += [(node.lineno, part) for part in node.generators]
     return [loop for _, loop in sorted(around, key=lambda found: -found[0])]  # innermost first
+
+
+def _scope(tree: ast.Module, frame: FrameType) -> ast.AST:
+    """The function, or the module, that a frame runs."""
+    found: ast.AST = tree
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == frame.f_code.co_name:
+            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if start == frame.f_code.co_firstlineno:
+                found = node
+    return found
+
+
+def _gathered(frame: FrameType, loop: _Loop | None) -> int:
+    """How many rounds of the innermost loop make one step: ``if (i + 1) % 4 == 0:`` around it says four."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except (SyntaxError, ValueError):
+        return 1
+    first = loop.body[0].lineno if isinstance(loop, ast.For | ast.While) else 0
+    rounds = 1
+    for node in _own(_scope(tree, frame)):
+        if not isinstance(node, ast.If) or node.orelse or node.lineno < first:
+            continue
+        if not node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or node.body[-1].lineno):
+            continue
+        for part in ast.walk(node.test):
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod):
+                try:
+                    rounds *= max(1, int(_value(part.right, frame)))
+                except Exception:  # a guess, as lengths are
+                    return 1
+    return rounds
 
 
 def _calls_at(node: ast.AST, line: int) -> bool:

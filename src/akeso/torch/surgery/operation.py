@@ -23,6 +23,7 @@ from akeso.torch.surgery.substitution import substitute_activation
 MODEL_REMEDIES: Final = (
     "unfreeze",
     "set-dropout",
+    "set-averaging",
     "turn-recurrence",
     "turn-pictures",
     "embed-inputs",
@@ -97,6 +98,8 @@ def _make(
         return _unfreeze(model, edit.where)
     if edit.remedy == "set-dropout":
         return _set_dropout(model, float(values["to"]))
+    if edit.remedy == "set-averaging":
+        return _set_averaging(model, float(values["to"]))
     if edit.remedy == "turn-recurrence":
         return _turn_recurrence(model, edit.where)
     if edit.remedy == "turn-pictures":
@@ -140,6 +143,22 @@ def _set_dropout(model: nn.Module, rate: float) -> str:
     if not changed:
         raise Refused(f"no dropout above {rate:g} was found")
     return f"dropout at {rate:g} in {changed} places"
+
+
+def _set_averaging(model: nn.Module, momentum: float) -> str:
+    """Let running averages take in a larger part of what each batch shows."""
+    slow = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._NormBase)
+        and module.momentum is not None
+        and module.momentum < momentum
+    ]
+    for module in slow:
+        module.momentum = momentum
+    if not slow:
+        raise Refused(f"no batch norm with a momentum below {momentum:g} was found")
+    return f"momentum {momentum:g} in {len(slow)} batch norms"
 
 
 def _turn_recurrence(model: nn.Module, where: str) -> str:

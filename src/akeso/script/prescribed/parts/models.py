@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
 
 _SURGERY = (
-    "unfreeze", "turn-recurrence", "turn-pictures", "embed-inputs", "substitute-activation", "insert-normalisation",
-    "add-residual", "reinitialise",
+    "unfreeze", "set-averaging", "turn-recurrence", "turn-pictures", "embed-inputs", "substitute-activation",
+    "insert-normalisation", "add-residual", "reinitialise",
 )  # fmt: skip
 #: What names a part that is put into a model, or another that it goes with.
 _NAMES = ("name", "owner", "layer", "activation")

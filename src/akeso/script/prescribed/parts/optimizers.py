@@ -30,6 +30,8 @@ class Optimizers(Part):
         facts.append(
             {"name": type(optimizer).__name__, "lr": groups.rate(optimizer), "weight_decay": _plain(decay)}
         )
+        if own := [name for name in ("lr", "weight_decay") if _differs(optimizer, name)]:
+            facts[-1]["own"] = own
         edit = self.ledger.one("substitute-optimizer")
         if edit is not None:
             self._exchange(optimizer, edit)
@@ -113,6 +115,13 @@ def _become(
         if "weight_decay" not in options and "weight_decay" in group:
             group["weight_decay"] = decay
     optimizer._patch_step_function()
+
+
+def _differs(optimizer: Optimizer, name: str) -> bool:
+    """Whether groups have an option of their own, which another default would leave as it is."""
+    default = optimizer.defaults.get(name)
+    given = [group.get(name) for group in optimizer.param_groups]
+    return any(isinstance(value, int | float) and value != default for value in given)
 
 
 def _plain(value: Any) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,16 @@ class Targets:
         standard = {**arguments, "input": (prediction - mean) / spread, "target": (target - mean) / spread}
         with torch._C.DisableTorchFunction():  # unseen, and with gradients
             hidden = function(**standard)
+        self._tell_units(own, hidden.detach())
         return own + (hidden - hidden.detach())
+
+    def _tell_units(self, own: Tensor, standard: Tensor) -> None:
+        """Note once how many units of the loss that is shown make one of that whose gradients are."""
+        if "loss_over_graded" in self.ledger.facts or own.numel() != 1:
+            return
+        shown, graded = float(own), float(standard)
+        if graded > 0 and math.isfinite(shown / graded):
+            self.ledger.facts["loss_over_graded"] = shown / graded
 
     def _fit(self, edit: Edit, prediction: Tensor, target: Tensor) -> None:
         if self.operation.inside_model or not self._plain:
