@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -61,28 +62,26 @@ for line in sys.stdin:
 """
 
     def __init__(self, folder: Path, kept: Path) -> None:
-        questions, answers = kept / "questions", kept / "answers"
-        for pipe in (questions, answers):
-            os.mkfifo(pipe)
         (kept / "loop.py").write_text(self.LOOP)
-        streams = [questions, answers, Path(os.devnull)]
-        self._process = READY.start([str(kept / "loop.py")], folder, surroundings(), streams)
-        self._questions, self._answers = questions.open("w"), answers.open()
+        ours, its = socket.socketpair()
+        with ours, its, open(os.devnull, "w") as nothing:
+            files = {0: its.fileno(), 1: its.fileno(), 2: nothing.fileno()}
+            self._process = READY.start([str(kept / "loop.py")], str(folder), surroundings(), files)
+            self._talk = ours.makefile("rw")
 
     def run(self, code: str) -> str:
         """Run a block; the traceback of what went wrong, or nothing."""
-        self._questions.write(json.dumps(code) + "\n")
-        self._questions.flush()
-        answer = self._answers.readline()
+        self._talk.write(json.dumps(code) + "\n")
+        self._talk.flush()
+        answer = self._talk.readline()
         return str(json.loads(answer)) if answer else "the interpreter ended"
 
     def __enter__(self) -> Interpreter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._questions.close()
-        READY.wait(self._process)
-        self._answers.close()
+        self._talk.close()
+        self._process.wait()
 
 
 def surroundings() -> dict[str, str]:
@@ -118,7 +117,7 @@ def run_bash(code: str, folder: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_is_shown_works(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    with Interpreter(tmp_path, tmp_path_factory.mktemp("pipes")) as interpreter:
+    with Interpreter(tmp_path, tmp_path_factory.mktemp("loop")) as interpreter:
         for block in blocks_of(page):
             if block.skipped:
                 continue

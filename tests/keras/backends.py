@@ -13,13 +13,17 @@ from tests.script.commands import akeso, python, write
 
 ROOT = Path(__file__).parents[2]
 Results = dict[str, dict[str, Any]]
-#: One thread each: the trainings are small, and tests run side by side.
+#: One thread each: the trainings are small, and tests run side by side. What XLA compiles for JAX runs once or twice:
+#: it is not worth much of an effort, and the same program need not be compiled again for a training without a watch.
 SETTINGS = {
     "PYTHONPATH": str(ROOT / "src"),
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 
 
@@ -49,7 +53,8 @@ class BackendTests:
         """What came of all trainings."""
         folder = tmp_path_factory.mktemp(cls.backend)
         script = str(Path(__file__).with_name("trainings.py"))
-        done = python(folder, script, "found.json", KERAS_BACKEND=cls.backend, **SETTINGS)
+        kept = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")}
+        done = python(folder, script, "found.json", KERAS_BACKEND=cls.backend, **SETTINGS, **kept)
         assert done.returncode == 0, done.stderr.decode()[-4000:]
         found: Results = json.loads((folder / "found.json").read_text())
         return found

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from akeso.replay import replaying, resume
+from tests.script.commands import READY
+
 #: What tests of other parts import.
 _OTHERS = (
     "benchmarks.", "tests.benchmarks.", "tests.detectors.", "tests.integrations.", "tests.keras.", "tests.remedies.",
@@ -24,6 +27,13 @@ def a_program_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
         last = name.rpartition(".")[2]
         if name.startswith(_OTHERS) or (last.startswith("test_") and name != own):
             monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
+def runs_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is resumed or replayed begins with torch imported already."""
+    for module in (replaying, resume):
+        monkeypatch.setattr(module, "subprocess", READY.serves(module))
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-import os
 import signal
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from akeso.replay.resume import VARIABLE, Orders
 from akeso.replay.run import Run
 from akeso.replay.state import pack, unpack
 from akeso.replay.state_marks import changed, has_state, mark
+from tests.script.commands import Done, python_at_once
 
 PROGRAM = """
 import argparse, collections, dataclasses, enum, functools, os, signal, sys, types
@@ -121,16 +119,14 @@ def test_plain_values_are_there_again_wherever_they_are_kept(tmp_path: Path) -> 
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "shelf.py").write_text(SHELF)
 
-    def life(folder: str, stop: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / folder)]
-        environment = {**os.environ, "STOP": str(stop)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    def life(folder: str, stop: int = 0) -> Done:
+        return python_at_once(tmp_path, str(tmp_path / "program.py"), str(tmp_path / folder), STOP=str(stop))
 
     whole = life("whole")
     assert whole.returncode == 0, whole.stderr
     assert life("cut", 7).returncode == -signal.SIGKILL
     again = life("cut")
-    assert "after step 6" in again.stderr
+    assert b"after step 6" in again.stderr
     assert again.stdout == whole.stdout
 
 

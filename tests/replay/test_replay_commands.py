@@ -47,6 +47,7 @@ def test_a_killed_run_ends_in_the_same_bits(lives: tuple[Path, Path, str, str]) 
     assert all(one.steps()[step].differences(two.steps()[step]) == () for step in one.steps())
 
 
+@pytest.mark.usefixtures("runs_begin_at_once")
 def test_the_newest_snapshot_is_proved_complete(lives: tuple[Path, Path, str, str]) -> None:
     before = (lives[1] / "replay.jsonl").read_bytes()
     found = CliRunner().invoke(snapshot, [str(lives[1]), "--prove"])
@@ -64,6 +65,7 @@ def test_snapshots_are_shown_with_the_types_of_state(lives: tuple[Path, Path, st
         assert line in found.output
 
 
+@pytest.mark.usefixtures("runs_begin_at_once")
 @pytest.mark.parametrize("way", ["moved", "copied"])
 def test_a_moved_or_copied_run_goes_on_where_it_is(way: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
@@ -85,6 +87,7 @@ def test_a_moved_or_copied_run_goes_on_where_it_is(way: str, tmp_path: Path) -> 
         assert (here / "replay.jsonl").read_bytes() == before
 
 
+@pytest.mark.usefixtures("runs_begin_at_once")
 def test_a_program_that_keeps_its_run_elsewhere_each_time_is_named(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

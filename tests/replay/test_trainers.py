@@ -91,6 +91,7 @@ def test_half_an_accumulation_of_accelerate_is_gone_on_with(track: str, tmp_path
     assert cut == whole
 
 
+@pytest.mark.usefixtures("runs_begin_at_once")
 @pytest.mark.parametrize("name", ["accelerate", "lightning"])
 def test_the_examples_of_the_docs_go_on_where_they_were(name: str, tmp_path: Path) -> None:
     pytest.importorskip(name)

@@ -40,7 +40,7 @@ def python_at_once(folder: Path, *arguments: str, **more: str) -> Done:
     """``python`` in a folder, where it does not matter that torch is imported already."""
     with tempfile.TemporaryDirectory() as kept:
         streams = [Path(os.devnull), Path(kept, "out"), Path(kept, "err")]
-        code = READY.wait(READY.start(arguments, folder, environment(**more), streams))
+        code = READY.begin(arguments, folder, environment(**more), streams).wait()
         return subprocess.CompletedProcess(arguments, code, *(path.read_bytes() for path in streams[1:]))
 
 

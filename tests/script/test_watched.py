@@ -123,15 +123,16 @@ def test_a_training_that_fails_keeps_its_traceback_even_where_nothing_can_be_wri
 
 def test_a_training_that_is_killed_can_be_reported(tmp_path: Path) -> None:
     write(tmp_path, "train.py", TRAINING)
-    os.mkfifo(tmp_path / "out")
-    streams = [Path(os.devnull), tmp_path / "out", Path(os.devnull)]
+    output, end = os.pipe()
     command = ["-m", "akeso", "run", "--run", "here", "train.py", "0.05", "1000000"]
-    process = READY.start(command, tmp_path, environment(), streams)
-    with (tmp_path / "out").open() as printed:
+    with open(os.devnull, "r+b") as nothing, open(end, "wb"):
+        files = {0: nothing.fileno(), 1: end, 2: nothing.fileno()}
+        process = READY.start(command, str(tmp_path), environment(), files)
+    with open(output) as printed:
         for _ in range(100):
             printed.readline()
-        os.kill(process, signal.SIGKILL)
-    assert READY.wait(process) == -signal.SIGKILL
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     reading = read(tmp_path / "here")
     assert not reading.ended
     assert len(reading.history.series("loss")) > 50

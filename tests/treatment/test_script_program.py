@@ -13,9 +13,11 @@ from safetensors.torch import load_file
 import akeso
 from akeso.errors import BadInput, Refused
 from akeso.remedies.edit import Edit, Prescription
+from akeso.script.prescribed import process
 from akeso.script.program import Program as Script
 from akeso.treatment.script_program import ScriptProgram
 from akeso.treatment.telling import _headline
+from tests.script.commands import READY
 from tests.script.test_prescribed_loop import HELD_OUT_FIRST
 
 TRAIN = """
@@ -43,6 +45,7 @@ for epoch in range(6):
 def program(tmp_path, monkeypatch):
     """Makes a program of a source; what is left running is ended."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(process, "subprocess", READY.serves(process))
     made = []
 
     def make(source, **options):
