@@ -244,3 +244,9 @@ def up_to_date(history: History, signal: str, scope: str = "", share: float = 0.
     start, end = extent(history)
     series = history.series(signal, scope).finite()
     return bool(series) and int(series.steps[-1]) >= start + share * (end - start)
+
+
+def is_used(history: History, parameter: str) -> bool:
+    """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
+    module = parameter.rpartition(".")[0]
+    return all(layer.visible for layer in history.layers if layer.name == module)

@@ -80,7 +80,7 @@ class ParametersNotTrained(Detector):
         suffers = stand.suffers(self.remaining)
         for reason, events in groups.items():
             names = [event.scope for event in events]
-            used = [name for name in names if reason != "unused" and _used(history, name)]
+            used = [name for name in names if reason != "unused" and network.is_used(history, name)]
             in_vain = self._in_vain(history, stand, [event for event in events if event.scope in used])
             severity: Severity = "info"
             if used and suffers:
@@ -93,7 +93,7 @@ class ParametersNotTrained(Detector):
                     fresh(history, name)
                     and not (
                         reason == "no-grad"
-                        and (_at_the_end(history, name, names) or _last_of_alike(history, name, names))
+                        and (cut.at_the_end(history, name, names) or _last_of_alike(history, name, names))
                     )
                     for name in used
                 )
@@ -122,7 +122,7 @@ class ParametersNotTrained(Detector):
         if not groups:
             found = [*self._elsewhere(history), *self._still(history, suffers)]
             found = found or [*rounded_away(history, stand, self.name)]
-            found += self._cut_off(history, stand, suffers)
+            found += cut.cut_off(history, stand, self.name, suffers=suffers, looks=self.looks, dead=self.dead)
             harmed = suffers and stand.steps >= self.frozen_steps
             yield from found or self._frozen_as_drawn(history, harmed)
 
@@ -203,95 +203,6 @@ class ParametersNotTrained(Detector):
             _FOLLOW if copy else _SAME_FOR_BOTH,
         )
 
-    def _cut_off(self, history: History, stand: Standing, suffers: bool) -> Iterator[Symptom]:
-        """Weights as they were drawn whose gradient is exactly 0 in every look, while later layers learn.
-
-        Something on the way to the loss has no slope, as rounding and comparing have not. Units that are dead give no
-        gradient either; that, and what else stands in the way of a training that gets nowhere, others report, unless
-        nothing but such a cut explains where the gradients end.
-        """
-        if suffers:
-            if not stand.broken and (ended := cut.front(history, self.looks)):
-                yield self._without_slope(history, ended, "error")
-            else:
-                yield from self._cut_off_whole(history)
-            return
-        silent, learning = cut.silent(history, self.looks)
-        if not silent or not learning or not network.up_to_date(history, "grad_l2", silent[0]):
-            return
-        dead = network.recent(history, 0.5)
-        sites = network.sites(history, "act_dead", "relu", "threshold")
-        if any(network.typical(history, "act_dead", site, dead) > self.dead for site in sites):
-            return
-        drawn = as_drawn(history, silent)
-        ended = [
-            name
-            for name in silent
-            if _used(history, name)
-            and (drawn or fresh(history, name))
-            and not _at_the_end(history, name, silent)
-        ]
-        if ended:
-            yield self._without_slope(history, ended, "warning")
-
-    def _without_slope(self, history: History, ended: list[str], severity: Severity) -> Symptom:
-        looks = len(history.series("grad_l2", ended[0]).finite())
-        return Symptom(
-            self.name,
-            severity,
-            0.85,
-            network.extent(history)[0],
-            ended[0].rpartition(".")[0],
-            {"reason": "no-slope", "parameters": ended[:8], "count": len(ended), "looks": looks},
-            f"{ended[0]}"
-            + (f" and {len(ended) - 1} more get" if len(ended) > 1 else " gets")
-            + " a gradient of exactly 0 in every step that was looked at, while later layers learn: something between "
-            "them lets no gradient through.",
-            _NO_SLOPE,
-        )
-
-    def _cut_off_whole(self, history: History) -> Iterator[Symptom]:
-        """No weight has a gradient other than exactly 0 in any look, and yet some parameter learns, a bias mostly.
-
-        Weights that are rounded themselves, say. Dead and saturated units and weights of 0 come to the same.
-        """
-        names = [weight.name for weight in network.weights(history)]
-        looks = {name: history.series("grad_l2", name).finite() for name in names}
-        if not looks or any(len(seen) < self.looks or seen.values.any() for seen in looks.values()):
-            return
-        others = [
-            (name, history.series("grad_l2", name).finite())
-            for name in history.scopes("grad_l2")
-            if name not in looks
-        ]
-        alive = [name for name, seen in others if len(seen) >= self.looks and seen.values.all()]
-        sizes = [history.series("weight_l2", name).finite().values for name in names]
-        if not alive or not all(len(seen) and seen.all() for seen in sizes):
-            return
-        window = network.recent(history, 0.5)
-        if any(
-            network.typical(history, signal, site, window) > self.dead
-            for signal in ("act_dead", "act_saturated")
-            for site in history.scopes(signal)
-        ):
-            return
-        yield Symptom(
-            self.name,
-            "error",
-            0.9,
-            network.extent(history)[0],
-            names[0].rpartition(".")[0],
-            {
-                "reason": "no-slope",
-                "parameters": names[:8],
-                "count": len(names),
-                "looks": len(looks[names[0]]),
-            },
-            f"The gradient of every weight is exactly 0 in every step that was looked at, while {alive[0]} learns: "
-            "something on the way to the loss lets no gradient through.",
-            _NO_SLOPE,
-        )
-
     def _frozen_as_drawn(self, history: History, harmed: bool) -> Iterator[Symptom]:
         """Weights that are frozen and look as torch draws them: nothing was trained or loaded before.
 
@@ -360,30 +271,6 @@ class ParametersNotTrained(Detector):
         )
 
 
-def _used(history: History, name: str) -> bool:
-    """Whether the forward pass goes through the parameter's module; an unused head is no mistake."""
-    module = name.rpartition(".")[0]
-    return all(layer.visible for layer in history.layers if layer.name == module)
-
-
-def _at_the_end(history: History, name: str, silent: list[str]) -> bool:
-    """Whether a layer without gradients is the last one of a part of the model whose others have some.
-
-    What it gives may not be wanted: the classifier of a network whose hidden layer is taken, say.
-    """
-    module = name.rpartition(".")[0]
-    part = module.rpartition(".")[0]
-    order = next((layer.order for layer in history.layers if layer.name == module), math.inf)
-    others = [
-        layer.order
-        for layer in history.layers
-        if layer.visible
-        and (not part or layer.name.startswith(f"{part}."))
-        and any(one.trainable and one.name not in silent for one in layer.parameters)
-    ]
-    return bool(others) and max(others) < order
-
-
 def _last_of_alike(history: History, name: str, silent: list[str]) -> bool:
     """Whether a parameter without gradients sits in the last of several blocks, and its like in the others learn.
 
@@ -404,11 +291,6 @@ def _last_of_alike(history: History, name: str, silent: list[str]) -> bool:
     return False
 
 
-#: What helps where gradients are exactly 0.
-_NO_SLOPE: Final = (
-    "Look for what has no slope on the way to the loss: `round`, `sign`, `argmax`, comparisons, integers.",
-    "Pass the gradient straight through: `x + (rounded - x).detach()`.",
-)
 #: What helps where a copy is evaluated that does not follow, and where nothing is known of what is evaluated.
 _FOLLOW: Final = (
     "Lower the decay of an average of weights: it looks back over 1 / (1 - decay) steps, which must be few in the run.",
@@ -458,7 +340,7 @@ def frozen_as_drawn(history: History) -> list[str]:
         for one in history.parameters
         if not one.trainable and len(one.shape) >= 2 and not history.series("grad_l2", one.name)
     ]
-    frozen = [name for name in frozen if _used(history, name)]
+    frozen = [name for name in frozen if network.is_used(history, name)]
     # What was trained in a stage before, or belongs to a copy that is brought up to date, is left alone.
     stages = history.facts.get("earlier_stages") or len(history.facts.get("optimizers") or ()) > 1
     if len(history.facts.get("models") or ()) > 1:
