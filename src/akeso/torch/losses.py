@@ -197,22 +197,28 @@ def reshaped_from(prediction: torch.Tensor) -> tuple[int, ...] | None:
     What was meant is a transposition: a reshape leaves the values where they lie, each where another one belongs.
     """
     node: Any = prediction.grad_fn
+    shape: tuple[int, ...] | None = tuple(prediction.shape)  # of what this node gave
     for _ in range(12):
         if node is None:
             return None
         kind = type(node).__name__
         stem = stem_of(kind)
-        if kind not in _OUTPUT_NODES and stem not in SHAPES and stem != "Log":
+        same = kind in _OUTPUT_NODES or stem == "Log"
+        if not same and stem not in SHAPES:
             return None
+        if given := getattr(node, "_input_metadata", None):  # older torch has none
+            shape = tuple(map(int, given[0].shape))
         if stem in ("View", "UnsafeView", "ReshapeAlias"):
             before = getattr(node, "_saved_self_sym_sizes", None)
-            given = getattr(node, "_input_metadata", None)
-            if before is None or not given:
+            if before is None or shape is None:
                 return None
-            before, shape = tuple(map(int, before)), tuple(map(int, given[0].shape))
+            before = tuple(map(int, before))
             long, order = [size for size in before if size > 1], [size for size in shape if size > 1]
             if len(long) > 1 and long != order and sorted(long) == sorted(order):
                 return before
+            shape = before
+        elif not same:
+            shape = None
         node = parent_of(node)
     return None
 
