@@ -96,6 +96,25 @@ def test_a_study_that_is_resumed_hears_of_those_that_were_stopped_before(objecti
     assert isinstance(again.sampler, InformedSampler) == (mode == "stop")
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_a_stopped_trial_is_shown_if_it_has_set_the_constraints_that_others_have(early: bool) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        if early:
+            trial.set_constraint("room", trial.suggest_float("a", 0, 1) - 0.8)
+        value = watched(trial)
+        if not early:
+            trial.set_constraint("room", trial.params["a"] - 0.8)
+        return value
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=12)
+    study.sampler = InformedSampler(optuna.samplers.GPSampler(seed=1, n_startup_trials=2))
+    study.optimize(objective, n_trials=1)  # the sampler refuses trials that differ in their constraints
+    stopped = [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
+    assert stopped
+    assert {shown(study).trials[number].state == TrialState.COMPLETE for number in stopped} == {early}
+
+
 def study_of(*trials: Any, direction: str = "minimize") -> optuna.Study:
     study = optuna.create_study(direction=direction)
     for trial in trials:

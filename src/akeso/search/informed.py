@@ -41,9 +41,10 @@ class InformedSampler(BaseSampler):
 
     Where no end was foreseen, it is the last report, and without any the worst completed value; never worse than that,
     so that a diverged trial does not dwarf the others. A trial that ended early with its value is shown with the end
-    foreseen for it as well. In the study itself stopped trials stay PRUNED, and values what they are. Searches for
-    several objectives are passed on as they are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a
-    trial of its study, or finds one that was stopped.
+    foreseen for it as well. In a study with constraints those stopped trials are shown that have set them. In the study
+    itself stopped trials stay PRUNED, and values what they are. Searches for several objectives are passed on as they
+    are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a trial of its study, or finds one that was
+    stopped.
 
     >>> import optuna
     >>> study = optuna.create_study(sampler=InformedSampler(optuna.samplers.CmaEsSampler()))
@@ -147,20 +148,31 @@ class _Shown:
 def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
     """The trials, those that ended early as if they had completed with what they were to come to."""
     sign = -1.0 if maximize else 1.0
-    costs = [sign * t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
+    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    costs = [sign * trial.value for trial in completed if trial.value is not None]
     costs = [cost for cost in costs if math.isfinite(cost)]
     if not costs:
         return trials
     worst = max(costs)
+    # Whether a trial is feasible is mostly known at its end, so that of a stopped one nobody can say. Samplers refuse
+    # completed trials that differ in their constraints.
+    wanted = {_constraints(trial) for trial in completed}
 
     def seen(trial: Any) -> Any:
         if trial.state.name == "PRUNED":
+            if _constraints(trial) not in wanted:
+                return trial
             return _ended_with(trial, sign * min(worst, sign * _end(trial, sign * worst)))
         more = _settled_for(trial)
         better = more is not None and sign * more < sign * trial.value
         return _ended_with(trial, more) if better and more is not None else trial
 
     return [seen(trial) for trial in trials]
+
+
+def _constraints(trial: Any) -> frozenset[str]:
+    """The names of the constraints that a trial has set; none before Optuna 5, where they have no names."""
+    return frozenset(getattr(trial, "constraints", ()))
 
 
 def _settled_for(trial: Any) -> float | None:
