@@ -149,6 +149,27 @@ def settled(value: float, reports: dict[int, float], **about: Any) -> Any:
     return create_trial(value=value, intermediate_values=reports, user_attrs={memory.TRIAL: about})
 
 
+@pytest.mark.parametrize("up", [1.0, -1.0])
+def test_an_end_in_other_units_than_the_values_is_shown_as_the_value_in_its_place(up: float) -> None:
+    """As of an objective that reports a loss of around 1 and returns an error in thousands."""
+
+    def whole(value: float, last: float) -> Any:
+        return create_trial(value=up * value, intermediate_values={0: up * 2.0, 1: up * last})
+
+    study = study_of(
+        whole(4000.0, 0.4),
+        whole(8000.0, 0.8),
+        create_trial(value=up * 9000.0),
+        stopped({0: up * 1.2}, expected=up * 0.6),
+        stopped({0: up * 0.5}),
+        stopped({0: up * 1.9}),
+        stopped({}),
+        direction="minimize" if up > 0 else "maximize",
+    )
+    values = [up * trial.value for trial in shown(study).trials[3:]]
+    assert values == pytest.approx([6000.0, 5000.0, 8000.0, 9000.0])
+
+
 def test_trials_that_ended_early_with_their_value_are_shown_with_the_end_foreseen_for_them() -> None:
     study = study_of(
         create_trial(value=1.0),
