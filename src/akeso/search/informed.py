@@ -159,12 +159,12 @@ def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
     worst = max(costs)
     # Whether a trial is feasible is mostly known at its end, so that of a stopped one nobody can say. Samplers refuse
     # completed trials that differ in their constraints.
-    wanted = {_constraints(trial) for trial in completed}
+    wanted = {frozenset(memory.constraints_of(trial)) for trial in completed}
     returned = _returned(completed)
 
     def seen(trial: Any) -> Any:
         if trial.state.name == "PRUNED":
-            if _constraints(trial) not in wanted:
+            if frozenset(memory.constraints_of(trial)) not in wanted:
                 return trial
             end = _end(trial)
             cost = worst if end is None else min(worst, sign * returned(end))
@@ -174,11 +174,6 @@ def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
         return _ended_with(trial, more) if better and more is not None else trial
 
     return [seen(trial) for trial in trials]
-
-
-def _constraints(trial: Any) -> frozenset[str]:
-    """The names of the constraints that a trial has set; none before Optuna 5, where they have no names."""
-    return frozenset(getattr(trial, "constraints", ()))
 
 
 def _settled_for(trial: Any) -> float | None:

@@ -91,6 +91,19 @@ def about(trial: Any) -> Mapping[str, Any]:
     return said if isinstance(said, Mapping) else {}
 
 
+def constraints_of(trial: Any) -> Mapping[str, float]:
+    """The constraints that a trial has set, by name; before Optuna 5 by their place."""
+    known: Mapping[str, float] | None = getattr(trial, "constraints", None)
+    if known is not None:
+        return known
+    return {str(place): value for place, value in enumerate(trial.system_attrs.get("constraints") or ())}
+
+
+def is_feasible(trial: Any) -> bool:
+    """Whether a trial violates none of the constraints that it has set."""
+    return all(value <= 0 for value in constraints_of(trial).values())
+
+
 def reason_of(study: Any, trial: Any) -> dict[str, Any]:
     """What our pruner remembered of its verdict on a trial under way; nothing when it did not stop it."""
     if study is None:
@@ -140,6 +153,7 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
         settled,
         sign * _number(said.get("expected")),
         traits_of(trial),
+        is_feasible(trial),
     )
 
 

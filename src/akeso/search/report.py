@@ -56,7 +56,8 @@ def _best_quarter(study: Any, trials: Sequence[Any]) -> set[int]:
         return set()
     maximize = memory.is_maximize(study)[0]
     ended = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
-    ends = {trial.number: trial.value if trial.state.name == "COMPLETE" else math.nan for trial in ended}
+    counts = {t.number: t.state.name == "COMPLETE" and memory.is_feasible(t) for t in ended}
+    ends = {trial.number: trial.value if counts[trial.number] else math.nan for trial in ended}
     goal = goal_among(list(ends.values()), maximize=maximize)
     return {number for number, end in ends.items() if (end >= goal if maximize else end <= goal)}
 
