@@ -291,6 +291,30 @@ def test_trials_that_report_otherwise_than_planned_are_mentioned_once(
     ] == [True] * said
 
 
+@pytest.mark.filterwarnings(
+    "ignore:The reported value is ignored"
+)  # Optuna's own, of a step that is there already
+@pytest.mark.parametrize(("first", "said"), [(1, True), (0, False), (None, False)])
+def test_reports_that_an_objective_makes_beside_its_watch_are_mentioned_once(
+    first: int | None, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=6) as health:
+            for epoch in range(6):
+                if first is not None:
+                    trial.report(1 / (epoch + 1), epoch + first)
+                health.report(1 / (epoch + 1))
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=7)
+    assert ["have 7 reports, of which health.report made 6" in message for message in caplog.messages] == [
+        True
+    ] * said
+
+
 @pytest.mark.parametrize(("epochs", "said"), [(3, True), (9, True), (6, False), (None, False)])
 def test_a_pruner_that_was_told_otherwise_than_trials_report_says_so_once(
     epochs: int | None, said: bool, caplog: pytest.LogCaptureFixture

@@ -96,6 +96,25 @@ def test_a_study_that_is_resumed_hears_of_those_that_were_stopped_before(objecti
     assert isinstance(again.sampler, InformedSampler) == (mode == "stop")
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_a_stopped_trial_is_shown_if_it_has_set_the_constraints_that_others_have(early: bool) -> None:
+    def objective(trial: optuna.Trial) -> float:
+        if early:
+            trial.set_constraint("room", trial.suggest_float("a", 0, 1) - 0.8)
+        value = watched(trial)
+        if not early:
+            trial.set_constraint("room", trial.params["a"] - 0.8)
+        return value
+
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    study.optimize(objective, n_trials=12)
+    study.sampler = InformedSampler(optuna.samplers.GPSampler(seed=1, n_startup_trials=2))
+    study.optimize(objective, n_trials=1)  # the sampler refuses trials that differ in their constraints
+    stopped = [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
+    assert stopped
+    assert {shown(study).trials[number].state == TrialState.COMPLETE for number in stopped} == {early}
+
+
 def study_of(*trials: Any, direction: str = "minimize") -> optuna.Study:
     study = optuna.create_study(direction=direction)
     for trial in trials:
@@ -128,6 +147,27 @@ def test_stopped_trials_are_shown_with_the_end_foreseen_or_the_last_known() -> N
 
 def settled(value: float, reports: dict[int, float], **about: Any) -> Any:
     return create_trial(value=value, intermediate_values=reports, user_attrs={memory.TRIAL: about})
+
+
+@pytest.mark.parametrize("up", [1.0, -1.0])
+def test_an_end_in_other_units_than_the_values_is_shown_as_the_value_in_its_place(up: float) -> None:
+    """As of an objective that reports a loss of around 1 and returns an error in thousands."""
+
+    def whole(value: float, last: float) -> Any:
+        return create_trial(value=up * value, intermediate_values={0: up * 2.0, 1: up * last})
+
+    study = study_of(
+        whole(4000.0, 0.4),
+        whole(8000.0, 0.8),
+        create_trial(value=up * 9000.0),
+        stopped({0: up * 1.2}, expected=up * 0.6),
+        stopped({0: up * 0.5}),
+        stopped({0: up * 1.9}),
+        stopped({}),
+        direction="minimize" if up > 0 else "maximize",
+    )
+    values = [up * trial.value for trial in shown(study).trials[3:]]
+    assert values == pytest.approx([6000.0, 5000.0, 8000.0, 9000.0])
 
 
 def test_trials_that_ended_early_with_their_value_are_shown_with_the_end_foreseen_for_them() -> None:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from akeso.errors import BadInput
+from akeso.search import memory
 from akeso.search.cli import search
 from akeso.search.recorded import RecordedTrial, StudyRecorder
 from akeso.search.report import as_json, of_recorded, of_storage, of_study, shown_report
@@ -72,6 +73,33 @@ def test_a_storage_is_read_by_its_url_its_path_and_its_study(tmp_path: Path) -> 
             of_storage(where, None)
         with pytest.raises(BadInput, match="holds no study 'three', but one, two"):
             of_storage(where, "three")
+
+
+@pytest.mark.parametrize("name", ["50%20off.db", "which?.db", "run#3.db", "a+b {c}.db"])
+def test_a_file_is_read_whatever_it_is_called_and_no_other_is_made(tmp_path: Path, name: str) -> None:
+    plain = tmp_path / "plain.db"
+    optuna.create_study(storage=f"sqlite:///{plain}").optimize(lambda trial: 1.0, n_trials=3)
+    plain.rename(tmp_path / name)
+    assert len(of_storage(str(tmp_path / name), None)) == 3
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_of_a_damaged_database_it_is_said_what_is_wrong_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "torn.db"
+    optuna.create_study(storage=f"sqlite:///{path}")
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(BadInput, match=r"\(DatabaseError: database disk image is malformed\)"):
+        of_storage(str(path), None)
+
+
+def test_an_error_of_several_lines_takes_one_line_of_the_report() -> None:
+    study = optuna.create_study()
+    crashed = {"outcome": "crashed", "error": "RuntimeError: no memory\n  tried 2 GB\n  free 1 GB"}
+    study.add_trial(
+        optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, user_attrs={memory.TRIAL: crashed})
+    )
+    shown = shown_report(of_study(study)).splitlines()
+    assert shown[1:] == ["    0  crashed        RuntimeError: no memory tried 2 GB free 1 GB"]
 
 
 def test_numbers_that_are_not_finite_are_null_in_json(tmp_path: Path) -> None:

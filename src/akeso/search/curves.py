@@ -55,7 +55,8 @@ class Curve:
     stopped them, which matters for calibration: those that would have crossed it are not there to be seen.
     ``settled`` trials ended early because nothing more was to be gained: they are taken as if they had come to
     their expected end, for else a study whose trials settle early would never learn from them. ``expected`` is the
-    cost that a trial was expected to end with when it was given up or settled; NaN where nobody said.
+    cost that a trial was expected to end with when it was given up or settled; NaN where nobody said. One that is not
+    ``feasible`` comes after all that are, as in Optuna, whatever it costs.
     """
 
     costs: tuple[float, ...]
@@ -65,11 +66,12 @@ class Curve:
     settled: bool = False
     expected: float = math.nan
     traits: Traits = NOTHING
+    feasible: bool = True
 
     @property
     def final(self) -> float:
-        """The cost the trial ended with; infinite when it was stopped or never reported."""
-        return math.inf if self.stopped or not self.costs else self.costs[-1]
+        """The cost the trial ended with; infinite when it was stopped, never reported, or is not feasible."""
+        return math.inf if self.stopped or not self.costs or not self.feasible else self.costs[-1]
 
 
 def _carried_on(curve: Curve, epochs: int) -> Curve:
@@ -96,11 +98,12 @@ class Knowledge:
     """The ended trials of one study, as arrays.
 
     ``curves`` holds the full ones, a row each; ``finals`` what every ended trial came to, stopped ones as
-    infinite; ``given_up`` the stopped ones that had reported. ``guarded``, ``traits`` and ``seen``, the epochs that it
-    ran, say it of each row. A trial reported fewer or more often than planned is no model for others and left out.
+    infinite; ``given_up`` the stopped ones that had reported. ``guarded``, ``feasible``, ``traits`` and ``seen``, the
+    epochs that it ran, say it of each row. A trial reported fewer or more often than planned is no model for others and
+    left out.
     """
 
-    __slots__ = ("curves", "ended", "epochs", "finals", "given_up", "guarded", "seen", "traits")
+    __slots__ = ("curves", "ended", "epochs", "feasible", "finals", "given_up", "guarded", "seen", "traits")
 
     def __init__(self, ended: Iterable[Curve], epochs: int) -> None:
         if epochs < 1:
@@ -118,13 +121,14 @@ class Knowledge:
         settled = [since(np.array(c.costs, np.float64), self.silent(c.traits)) for c in whole]
         self.curves: Floats = np.array(settled, np.float64).reshape(len(whole), epochs)
         self.guarded = np.array([c.guarded for c in whole], bool)
+        self.feasible = np.array([c.feasible for c in whole], bool)
         self.seen = np.array([ran for _, ran in models], int)
         self.finals: Floats = np.sort([c.final for c in everything])
         self.traits = [c.traits for c in whole]
         self.given_up = [
             replace(c, costs=tuple(since(np.array(c.costs[:epochs]), self.silent(c.traits)).tolist()))
             for c in everything
-            if c.stopped and c.costs and all(map(math.isfinite, c.costs))
+            if c.stopped and c.feasible and c.costs and all(map(math.isfinite, c.costs))
         ]
 
     def __len__(self) -> int:

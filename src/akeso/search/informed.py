@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from akeso.errors import BadInput
 from akeso.search import memory
@@ -40,8 +42,10 @@ class InformedSampler(BaseSampler):
     """A sampler that is shown stopped trials as completed ones, with the end that was foreseen for them.
 
     Where no end was foreseen, it is the last report, and without any the worst completed value; never worse than that,
-    so that a diverged trial does not dwarf the others. A trial that ended early with its value is shown with the end
-    foreseen for it as well. In the study itself stopped trials stay PRUNED, and values what they are. Searches for
+    so that a diverged trial does not dwarf the others. Where an objective returns something else than it reports, as an
+    error in other units, the end is shown as the value in its place among the completed trials. A trial that ended
+    early with its value is shown with the end foreseen for it as well. In a study with constraints those stopped trials
+    are shown that have set them. In the study itself stopped trials stay PRUNED, and values what they are. Searches for
     several objectives are passed on as they are. Optuna's ``GPSampler`` is wrapped by itself when akeso first stops a
     trial of its study, or finds one that was stopped.
 
@@ -147,15 +151,24 @@ class _Shown:
 def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
     """The trials, those that ended early as if they had completed with what they were to come to."""
     sign = -1.0 if maximize else 1.0
-    costs = [sign * t.value for t in trials if t.state.name == "COMPLETE" and t.value is not None]
+    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    costs = [sign * trial.value for trial in completed if trial.value is not None]
     costs = [cost for cost in costs if math.isfinite(cost)]
     if not costs:
         return trials
     worst = max(costs)
+    # Whether a trial is feasible is mostly known at its end, so that of a stopped one nobody can say. Samplers refuse
+    # completed trials that differ in their constraints.
+    wanted = {frozenset(memory.constraints_of(trial)) for trial in completed}
+    returned = _returned(completed)
 
     def seen(trial: Any) -> Any:
         if trial.state.name == "PRUNED":
-            return _ended_with(trial, sign * min(worst, sign * _end(trial, sign * worst)))
+            if frozenset(memory.constraints_of(trial)) not in wanted:
+                return trial
+            end = _end(trial)
+            cost = worst if end is None else min(worst, sign * returned(end))
+            return _ended_with(trial, sign * cost)
         more = _settled_for(trial)
         better = more is not None and sign * more < sign * trial.value
         return _ended_with(trial, more) if better and more is not None else trial
@@ -174,13 +187,30 @@ def _settled_for(trial: Any) -> float | None:
     return float(expected) if own and math.isfinite(expected) else None
 
 
-def _end(trial: Any, worst: float) -> float:
-    """The value that a stopped trial was to come to, as far as anybody knows."""
-    reports = [value for _, value in sorted(trial.intermediate_values.items()) if math.isfinite(value)]
-    for known in (memory.about(trial).get("expected"), *reports[-1:]):
+def _returned(completed: list[Any]) -> Callable[[float], float]:
+    """What a trial returns that comes to a report: the same, where the completed trials return what they report.
+
+    Where they do not, the value that has the place among theirs which the report has among their last ones.
+    """
+    known = [(trial.value, reports) for trial in completed if (reports := _reports(trial))]
+    known = [(value, reports) for value, reports in known if math.isfinite(value)]
+    if all(value in reports for value, reports in known):
+        return float
+    values, last = sorted(value for value, _ in known), sorted(reports[-1] for _, reports in known)
+    return lambda end: float(np.interp(end, last, values))
+
+
+def _reports(trial: Any) -> list[float]:
+    """What a trial has reported, in the order of its steps, as far as it is finite."""
+    return [value for _, value in sorted(trial.intermediate_values.items()) if math.isfinite(value)]
+
+
+def _end(trial: Any) -> float | None:
+    """What the reports of a stopped trial were to come to, as far as anybody knows."""
+    for known in (memory.about(trial).get("expected"), *_reports(trial)[-1:]):
         if known is not None and math.isfinite(known):
             return float(known)
-    return worst
+    return None
 
 
 def _ended_with(trial: Any, value: float) -> Any:

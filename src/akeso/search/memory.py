@@ -49,6 +49,8 @@ _backwards: set[str] = set()
 _changes: set[tuple[str, str, str]] = set()
 #: Studies of which it was said that their trials report otherwise than planned.
 _otherwise: set[str] = set()
+#: Studies of which it was said that their objective reports to them beside its watch.
+_beside: set[str] = set()
 #: So many trials of one length are no chance.
 _SEVERAL = 4
 #: Studies of which it was said that their trials return the opposite of what they report.
@@ -87,6 +89,19 @@ def about(trial: Any) -> Mapping[str, Any]:
     """What a trial that was watched, or stopped by our pruner, says of itself; nothing where it was neither."""
     said = trial.user_attrs.get(TRIAL)
     return said if isinstance(said, Mapping) else {}
+
+
+def constraints_of(trial: Any) -> Mapping[str, float]:
+    """The constraints that a trial has set, by name; before Optuna 5 by their place."""
+    known: Mapping[str, float] | None = getattr(trial, "constraints", None)
+    if known is not None:
+        return known
+    return {str(place): value for place, value in enumerate(trial.system_attrs.get("constraints") or ())}
+
+
+def is_feasible(trial: Any) -> bool:
+    """Whether a trial violates none of the constraints that it has set."""
+    return all(value <= 0 for value in constraints_of(trial).values())
 
 
 def reason_of(study: Any, trial: Any) -> dict[str, Any]:
@@ -138,6 +153,7 @@ def curve_of(trial: Any, objective: int, maximize: Sequence[bool], epochs: int, 
         settled,
         sign * _number(said.get("expected")),
         traits_of(trial),
+        is_feasible(trial),
     )
 
 
@@ -173,6 +189,7 @@ class Memory:
             known, judges = self._made.pop(epochs, (-1, []))
             if len(ended) >= known + max(1, known // 10):
                 _mention_length(study, ended, epochs, watched)
+                _mention_beside(study, ended, epochs)
                 _mention_opposite(study, ended)
                 known, judges = len(ended), self._judges(study, ended, epochs)
             while len(self._made) >= _LENGTHS:
@@ -354,6 +371,29 @@ def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool
         study.study_name,
         reports[0],
         "watch" if watched else "DiagnosisPruner",
+        epochs,
+    )
+
+
+def _mention_beside(study: Any, ended: Sequence[Any], epochs: int) -> None:
+    """Say once per study that its trials report to it beside their watch: their curves are then longer than planned."""
+    if study.study_name in _beside or len(study.directions) > 1:
+        return
+    told = [(about(trial), len(trial.intermediate_values)) for trial in ended]
+    counts = [
+        (said.get("reports"), reports)
+        for said, reports in told
+        if said.get("outcome") == "finished" and said.get("epochs") == epochs
+    ]
+    if len(counts) < _SEVERAL or any(watched != epochs or reports == epochs for watched, reports in counts):
+        return
+    _beside.add(study.study_name)
+    _log.warning(
+        "the finished trials of study %r have %d reports, of which health.report made %d: their objective calls "
+        "trial.report with steps of its own too, so that their curves are compared with none; leave trial.report out, "
+        "for health.report reports to the study",
+        study.study_name,
+        counts[0][1],
         epochs,
     )
 

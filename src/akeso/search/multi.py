@@ -21,8 +21,8 @@ def judge_many(
     """What follows from the curves of a trial with several objectives.
 
     For every objective the forecast gives a cost that the trial undercuts with probability at most the
-    profile's rate divided by the number of objectives. When one finished trial is better than all of these
-    bounds at once, the trial ends up dominated with at least the profile's certainty. That is not known of a late
+    profile's rate divided by the number of objectives. When one finished trial that is feasible is better than all of
+    these bounds at once, the trial ends up dominated with at least the profile's certainty. That is not known of a late
     learner, which has not moved in any objective yet, and one that falls as fast as never before is taken to go on so
     at half of that pace.
     """
@@ -53,7 +53,7 @@ def judge_many(
         for judge, forecast, curve in known
     ]
     ends = np.stack([judge.knowledge.curves[:, -1] for judge in judges], axis=1)
-    better = np.all(ends < np.array(floors), axis=1)
+    better = np.all(ends < np.array(floors), axis=1) & judges[0].knowledge.feasible
     if not bool(np.any(better)):
         return CONTINUE
     shown = {
@@ -77,7 +77,7 @@ def among_best(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool | None:
 
 
 def unsurpassed(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool:
-    """Whether no finished trial is as good in all objectives as the trial stood when all were last finite.
+    """Whether no feasible finished trial is as good in all objectives as the trial stood when all were last finite.
 
     Such a trial is among the best of its study, whatever is found in its network. False while too few have finished.
     """
@@ -86,7 +86,7 @@ def unsurpassed(judges: Sequence[Judge], costs: Sequence[Floats]) -> bool:
     if not len(reports) or any(len(judge.knowledge) < judge.profile.warm_up for judge in judges):
         return False
     ends = np.stack([judge.knowledge.curves[:, -1] for judge in judges], axis=1)
-    return not bool(np.any(np.all(ends <= reports[-1], axis=1)))
+    return not bool(np.any(np.all(ends <= reports[-1], axis=1) & judges[0].knowledge.feasible))
 
 
 def _value(judge: Judge, cost: float) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,8 @@ def _best_quarter(study: Any, trials: Sequence[Any]) -> set[int]:
         return set()
     maximize = memory.is_maximize(study)[0]
     ended = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
-    ends = {trial.number: trial.value if trial.state.name == "COMPLETE" else math.nan for trial in ended}
+    counts = {t.number: t.state.name == "COMPLETE" and memory.is_feasible(t) for t in ended}
+    ends = {trial.number: trial.value if counts[trial.number] else math.nan for trial in ended}
     goal = goal_among(list(ends.values()), maximize=maximize)
     return {number for number, end in ends.items() if (end >= goal if maximize else end <= goal)}
 
@@ -93,9 +96,14 @@ def of_storage(where: str, name: str | None) -> list[dict[str, Any]]:
         names = optuna.get_all_study_names(storage)
     except AkesoError:
         raise
-    except Exception as error:  # each kind of storage has its own ways of not being one
+    except Exception as raised:  # each kind of storage has its own ways of not being one
+        error: BaseException = raised
+        while (
+            error.__cause__ is not None
+        ):  # Optuna's own words are the same for everything that a database refuses
+            error = error.__cause__
         said = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadInput(f"{where} cannot be read as a storage of Optuna ({said}); {_WANTED}") from error
+        raise BadInput(f"{where} cannot be read as a storage of Optuna ({said}); {_WANTED}") from raised
     if not names:
         raise BadInput(f"{where} holds no study; {_WANTED}")
     if name is None and len(names) != 1:
@@ -107,19 +115,27 @@ def of_storage(where: str, name: str | None) -> list[dict[str, Any]]:
 
 def _opened(optuna: Any, where: str) -> Any:
     """The storage at a URL or in a file, opened as one that is there already: no tables are made in it."""
-    url, path = where, Path(where)
-    if "://" in where:
-        database = where.partition(":///")[2].partition("?")[0]
-        is_file = where.startswith("sqlite") and not database.startswith("file:")
-        path = Path(database)
-    else:
-        url, is_file = f"sqlite:///{path}", True
-    if is_file and not path.is_file():
+    is_url = "://" in where
+    path = _file_of(where) if is_url else Path(where)
+    if path is not None and not path.is_file():
         raise BadInput(f"there is no study at {where!r}; {_WANTED}")
-    if url != where and not _is_sqlite(path):
-        journal = optuna.storages.journal
-        return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path)))
-    return optuna.storages.RDBStorage(url, skip_table_creation=True)
+    if is_url:
+        return optuna.storages.RDBStorage(where, skip_table_creation=True)
+    assert path is not None
+    if _is_sqlite(path):
+        # By its path, for in a URL a name with a % or ? in it would be that of another file, which SQLite makes.
+        by_path = {"creator": partial(sqlite3.connect, path)}
+        return optuna.storages.RDBStorage("sqlite:///", by_path, skip_table_creation=True)
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+
+
+def _file_of(url: str) -> Path | None:
+    """The file in which the database of a URL lies; None where it is none."""
+    from sqlalchemy.engine import make_url
+
+    parsed = make_url(url)
+    database = parsed.database or ""
+    return Path(database) if parsed.drivername.startswith("sqlite") and database[:5] != "file:" else None
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -189,7 +205,8 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
         when = f" at step {row['step']}" if isinstance(row["step"], int) and row["step"] >= 0 else ""
         if row["sentence"]:
             about = f"{row['problem']}{where}{when}: " if row["problem"] else ""
-            lines.append(f"{row['number']:5d}  {row['outcome']:14} {about}{row['sentence']}")
+            said = " ".join(row["sentence"].split())  # errors may have several lines
+            lines.append(f"{row['number']:5d}  {row['outcome']:14} {about}{said}")
         if row["would_have"]:
             lines.append(f"{row['number']:5d}  would have been ended: {row['would_have']}")
         if row["used"]:
