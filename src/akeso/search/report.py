@@ -98,9 +98,7 @@ def of_storage(where: str, name: str | None) -> list[dict[str, Any]]:
         raise
     except Exception as raised:  # each kind of storage has its own ways of not being one
         error: BaseException = raised
-        while (
-            error.__cause__ is not None
-        ):  # Optuna's own words are the same for everything that a database refuses
+        while error.__cause__ is not None:  # Optuna has the same words for everything that a database refuses
             error = error.__cause__
         said = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadInput(f"{where} cannot be read as a storage of Optuna ({said}); {_WANTED}") from raised
