@@ -159,3 +159,36 @@ def test_lines_on_which_the_order_of_a_set_can_matter(tmp_path: Path, code: str,
     ast.parse(code)
     (tmp_path / "program.py").write_text(code)
     assert len(hash_uses(tmp_path / "program.py")) == count
+
+
+RACE = """
+import glob, os, sys
+import torch
+torch.manual_seed(0)
+runs = os.path.getsize("runs.bin")
+with open("runs.bin", "ab") as file:
+    file.write(b"0")
+winner = 0 if runs == 4 else runs % 2  # of two threads, say: now and then two runs in a row agree
+names = [name for name in {"cat", "dog"}]
+files = sorted(glob.glob("*.py"))
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1):
+    optimizer.zero_grad()
+    (model(torch.ones(4, 3)) * (1 + winner)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_runs_that_agree_by_chance_put_no_blame_on_what_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Launcher
+) -> None:
+    (tmp_path / "train.py").write_text(RACE)
+    (tmp_path / "runs.bin").touch()
+    monkeypatch.chdir(tmp_path)
+    report = audit_script(tmp_path / "train.py", steps=1, launcher=launcher)
+    assert not report.equal
+    kinds = {source.kind for source in report.sources}
+    assert kinds & {"operation", "unknown"}, report.text()
+    assert not kinds & {"set order", "folder order"}, report.text()
+    assert report.conditions == ()

@@ -65,7 +65,7 @@ def loading_of(
         raise BadInput("run.batches needs batch_size=, unless it is given a DataLoader")
     loading = Loading(data, workers or 0, transform, collate, pin_memory=pin_memory)
     chosen = True if shuffle is None else shuffle
-    return loading, KeyedOrder(len(data), batch_size, seed=seed, shuffle=chosen, drop_last=drop_last)
+    return loading, KeyedOrder(data, batch_size, seed=seed, shuffle=chosen, drop_last=drop_last)
 
 
 def _order(loader: Any, seed: int, batched: bool) -> Order:
@@ -82,5 +82,5 @@ def _order(loader: Any, seed: int, batched: bool) -> Order:
     plain = type(sampler) is SequentialSampler
     shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == whole
     if plain or shuffled:
-        return KeyedOrder(whole, size, seed=seed, shuffle=shuffled, drop_last=bool(loader.drop_last))
+        return KeyedOrder(loader.dataset, size, seed=seed, shuffle=shuffled, drop_last=bool(loader.drop_last))
     return DrawnOrder(sampler, size, seed=seed, drop_last=bool(loader.drop_last))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -145,7 +146,8 @@ class Run:
         if self._loaded is not None:
             # What the program does with them before it gets there does not reach what is restored.
             self._whole.plain._values.update(self._loaded.part("plain"))
-        self._data = RunData(self.seed, self._about["data"], self._differ, self._log.say, self._save)
+        orders = self._loaded.part("orders", {}) if self._loaded else {}
+        self._data = RunData(self.seed, self._about["data"], orders, self._differ, self._log.say, self._save)
         self._start_recording(existing, writing)
 
     def _start_recording(self, existing: bool, writing: bool) -> None:
@@ -288,13 +290,15 @@ class Run:
         if not self._data.holds(name, data):
             # A child of fork must not inherit a thread in the middle of writing.
             self._writer.wait()
-        loader = self._data.loader(name, data, workers, options)
-        self._step_keys[name] = key(self.seed, "step", name)
         epoch, batch, stop = self._positions.start_of(name, epochs)
         whole = epochs > 1
         first = stop - epochs
-        lengths = sum(loader.order.length(at) for at in range(first, min(epoch, stop)))
-        self._last_start = lengths + (min(batch, loader.order.length(epoch)) if epoch < stop else 0)
+        loader = self._data.loader(name, data, workers, options, first if epoch < stop else None)
+        self._step_keys[name] = key(self.seed, "step", name)
+        done = [loader.order.length(at) for at in range(first, min(epoch, stop))]
+        if epoch < stop:
+            done.append(batch if batch < sys.maxsize else loader.order.length(epoch))
+        self._last_start = sum(done)
         return BatchStream(self, name, loader, (epoch, batch), stop, whole)
 
     def epochs(self, count: int, name: str = "train") -> EpochStream:
@@ -383,6 +387,7 @@ class Run:
         self._postponed = 0
         self._log.lost(holes)
         whole["samples"] = self._samples
+        whole["orders"] = self._data.orders()
         whole["about"] = {
             "step": self.steps,
             "seed": self.seed,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
-from akeso.replay import fingerprint_data
+from akeso.replay import digests, fingerprint_data
 from akeso.replay.keys import key
 from akeso.replay.loader import KeyedLoader, Loading
 from akeso.replay.loader_own import loading_of
@@ -18,6 +19,7 @@ class RunData:
     Args:
         seed: That of the run.
         known: Manifests of the data that the run was begun with; new ones are added here.
+        orders: Orders of the epochs in use when the snapshot was taken, by the name of the loop.
         differ: Called with what is not as it was; raises where that is not allowed.
         say: Tells the user.
         save: Called when a manifest was added.
@@ -27,48 +29,64 @@ class RunData:
         self,
         seed: int,
         known: dict[str, Any],
+        orders: dict[str, dict[str, Any]],
         differ: Callable[[tuple[str, ...]], None],
         say: Callable[[str], None],
         save: Callable[[], None],
     ) -> None:
-        self._seed, self._known = seed, known
+        self._seed, self._known, self._orders = seed, known, orders
         self._differ, self._say, self._save = differ, say, save
-        self._loaders: dict[str, tuple[int, KeyedLoader]] = {}
+        # The data is kept with its loader, so that no other can be taken for it.
+        self._loaders: dict[str, tuple[Any, KeyedLoader]] = {}
+        self._checked: set[str] = set()
 
     def holds(self, name: str, data: Any) -> bool:
         """Whether a loop of this name has read this data before."""
-        return name in self._loaders and self._loaders[name][0] == id(data)
+        return name in self._loaders and self._loaders[name][0] is data
 
-    def loader(self, name: str, data: Any, workers: int | None, options: dict[str, Any]) -> KeyedLoader:
-        """The loader of a loop; the same one as long as the loop is given the same data."""
+    def loader(
+        self, name: str, data: Any, workers: int | None, options: dict[str, Any], epoch: int | None
+    ) -> KeyedLoader:
+        """The loader of a loop from an epoch on; the same one as long as the loop is given the same data.
+
+        Without an epoch the stream gives nothing any more, and what data it has does not matter.
+        """
         if self.holds(name, data):
-            return self._loaders[name][1]
+            loader = self._loaders[name][1]
+            loader.order.renew()
+            return loader
         seed = key(self._seed, "data", name)
         loading, order = loading_of(data, seed, workers, **options)
-        self._check(name, loading)
-        loader = KeyedLoader(loading, order, seed)
-        self._loaders[name] = (id(data), loader)
+        if epoch is not None:
+            self._check(name, loading, epoch)
+        return self._kept(name, data, KeyedLoader(loading, order, seed))
+
+    def _kept(self, name: str, data: Any, loader: KeyedLoader) -> KeyedLoader:
+        if name in self._orders:
+            loader.order.restore(self._orders[name])
+        self._loaders[name] = (data, loader)
         return loader
+
+    def orders(self) -> dict[str, dict[str, Any]]:
+        """What snapshots hold of the orders in use, by the name of the loop."""
+        found = {name: loader.order.held() for name, (_, loader) in self._loaders.items()}
+        return {name: held for name, held in found.items() if held is not None}
 
     def counter(self, name: str, count: int) -> KeyedLoader:
         """The loader of a loop that makes its own data: the numbers of its iterations."""
-        if name not in self._loaders:
-            loading = Loading(range(count), batched=False)
+        if name not in self._loaders or self._loaders[name][0] != count:
+            loading = Loading(range(sys.maxsize), batched=False)
             order = KeyedOrder(count, 1, seed=self._seed, shuffle=False)
-            self._loaders[name] = (-count, KeyedLoader(loading, order, self._seed))
+            return self._kept(name, count, KeyedLoader(loading, order, self._seed))
         return self._loaders[name][1]
 
-    def _check(self, name: str, loading: Loading) -> None:
+    def _check(self, name: str, loading: Loading, epoch: int) -> None:
         dataset = loading.dataset
         now = fingerprint_data.manifest(dataset, loading.transform, loading.collate)
-        then = self._known.get(name)
+        then, first = self._known.get(name), name not in self._checked
+        self._checked.add(name)
         if then is not None:
-            first = name not in self._loaders
-            # What the code names may be changed by the program itself later on.
-            self._differ(fingerprint_data.compare(then, now if first else {**now, "named": {}}))
-            doubt = fingerprint_data.unsure(then) if first else None
-            if doubt is not None:
-                self._say(doubt)
+            self._compare(then, now, first, epoch)
             return
         now["files"]["marks"] = fingerprint_data.file_marks(now)
         if not fingerprint_data.checkable(now):
@@ -78,3 +96,29 @@ class RunData:
             )
         self._known[name] = now
         self._save()
+
+    def _compare(self, then: dict[str, Any], now: dict[str, Any], first: bool, epoch: int) -> None:
+        """Compare data with that which the loop had in this epoch before; new data may come with a new epoch."""
+        later: dict[str, str] = then.setdefault("later", {})
+        since = [int(at) for at in later if int(at) <= epoch]
+        digest = digests.of(
+            [now["kind"], now["length"], sorted(now["arrays"].items()), now["files"]["digest"]]
+        )
+        if since:
+            found: tuple[str, ...] = ()
+            if later[str(max(since))] != digest:
+                found = (
+                    f"data: the program made other data for epoch {epoch} than before it was interrupted; keep "
+                    "what it is made from in run.state and, if it is there when the program begins, take it from there",
+                )
+        else:
+            # What the code names may be changed by the program itself later on.
+            found = fingerprint_data.compare(then, now if first else {**now, "named": {}})
+            doubt = fingerprint_data.unsure(then) if first else None
+            if doubt is not None:
+                self._say(doubt)
+        if found and str(epoch) not in later and (later or not first):
+            later[str(epoch)] = digest  # the program's own doing
+            self._save()
+            return
+        self._differ(found)

@@ -42,13 +42,21 @@ class BatchStream:
         if self.over or epoch >= self._stop:
             # A stream that was over before the snapshot was taken has nothing to give and is no boundary.
             raise StopIteration
-        ended = False
-        if number >= self._length(epoch):
+        ended, at = False, Boundary("batch", self._loop, epoch, number)
+        restored = at == self._run._pending
+        # Before data and sampler are what they were, nobody knows how long the epoch is.
+        if not restored and number >= self._length(epoch):
             ended = epoch + 1 >= self._stop
             if not ended:
-                epoch, number = epoch + 1, 0
+                self._loader.order.check()
+                at = Boundary("batch", self._loop, epoch + 1, 0)
         self._run._positions.asked(self._loop, self, self._stop)
-        self._run._boundary(Boundary("batch", self._loop, epoch, number), sys._getframe(1), self._last(ended))
+        self._run._boundary(at, sys._getframe(1), self._last(ended))
+        epoch, number = at.epoch, at.batch
+        if restored:
+            self._loader.order.renew()
+            self._known = (-1, 0)
+            ended = number >= self._length(epoch)
         if ended:
             self.over = True
             raise StopIteration

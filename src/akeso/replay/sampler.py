@@ -7,7 +7,8 @@ to begin in the middle of an epoch costs as much as to begin at its start.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,37 +37,75 @@ class Order(ABC):
         """Return the indices of the samples of one batch."""
         return self.epoch(epoch)[1](batch)
 
+    @abstractmethod
+    def renew(self) -> None:
+        """Take the data and the sampler as the program has made them since: a new stream begins."""
+
+    @abstractmethod
+    def held(self) -> dict[str, Any] | None:
+        """Return what gives the epoch in use again, where data and sampler as they are now might not."""
+
+    @abstractmethod
+    def restore(self, held: dict[str, Any]) -> None:
+        """Give one epoch as it was when it was held."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse to go on into the next epoch of a stream with data that is no longer what it began with."""
+
 
 class KeyedOrder(Order):
     """Every sample once an epoch, permuted under the key of the epoch, or in the order of the dataset."""
 
     def __init__(
-        self, samples: int, batch_size: int, *, seed: int, shuffle: bool = True, drop_last: bool = False
+        self, data: int | Sized, batch_size: int, *, seed: int, shuffle: bool = True, drop_last: bool = False
     ) -> None:
         if batch_size < 1:
             raise BadInput(f"batch_size must be at least 1, but got {batch_size=}")
-        if samples < 1:
-            raise BadInput("the dataset has no samples")
-        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.data, self.batch_size, self.seed = data, batch_size, seed
         self.shuffle, self.drop_last = shuffle, drop_last
-        self._last: tuple[int, NDArray[np.int64]] | None = None
+        self._last: tuple[tuple[int, int], NDArray[np.int64]] | None = None
+        self._used: tuple[int, int] | None = None
+        self._held: tuple[int, int] | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        self.samples = self._count()
+        if self.samples < 1:
+            raise BadInput("the dataset has no samples")
+
+    def _count(self) -> int:
+        return self.data if isinstance(self.data, int) else len(self.data)
+
+    def held(self) -> dict[str, Any] | None:
+        return {"epoch": self._used[0], "samples": self._used[1]} if self._used else None
+
+    def restore(self, held: dict[str, Any]) -> None:
+        self._held = (held["epoch"], held["samples"])
+
+    def check(self) -> None:
+        now = self._count()
+        if now != self.samples:
+            raise Refused(
+                f"the dataset had {self.samples} samples when run.batches(…, epochs=…) began and has {now} in "
+                "the middle of it; change it between epochs, with run.batches(…) inside of "
+                "for epoch in run.epochs(…)"
+            )
 
     def epoch(self, epoch: int) -> tuple[int, Callable[[int], list[Any]]]:
-        size = self.batch_size
-        count = self.samples // size if self.drop_last else -(-self.samples // size)
+        size, samples = self.batch_size, self.samples
+        if self._held is not None and self._held[0] == epoch:
+            samples = self._held[1]
+        count = samples // size if self.drop_last else -(-samples // size)
         if count == 0:
-            raise BadInput(f"{self.samples} samples make no whole batch of {size}; set drop_last=False")
-        order = self._order(epoch)
+            raise BadInput(f"{samples} samples make no whole batch of {size}; set drop_last=False")
+        self._used = (epoch, samples)
+        if not self.shuffle:
+            return count, lambda batch: list(range(batch * size, min((batch + 1) * size, samples)))
+        if self._last is None or self._last[0] != self._used:
+            self._last = (self._used, permutation(samples, key(self.seed, "order", epoch)))
+        order = self._last[1]
         return count, lambda batch: order[batch * size : (batch + 1) * size].tolist()
-
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        if self._last is None or self._last[0] != epoch:
-            if self.shuffle:
-                order = permutation(self.samples, key(self.seed, "order", epoch))
-            else:
-                order = np.arange(self.samples, dtype=np.int64)
-            self._last = (epoch, order)
-        return self._last[1]
 
 
 class DrawnOrder(Order):
@@ -79,9 +118,37 @@ class DrawnOrder(Order):
     def __init__(self, sampler: Any, batch_size: int | None, *, seed: int, drop_last: bool = False) -> None:
         self.sampler, self.batch_size, self.seed, self.drop_last = sampler, batch_size, seed, drop_last
         self._last: tuple[int, list[list[Any]]] | None = None
+        self._held: tuple[int, list[list[Any]]] | None = None
+        self._packed: tuple[int, dict[str, Any]] | None = None
         self._trusted = False
 
+    def renew(self) -> None:
+        self._last = self._packed = None
+
+    def check(self) -> None:
+        """Nothing to refuse: a sampler may answer otherwise in every epoch."""
+
+    def held(self) -> dict[str, Any] | None:
+        # Whole: what the sampler has drawn by, weights say, may have changed since.
+        if self._last is None:
+            return None
+        epoch, batches = self._last
+        if self._packed is None or self._packed[0] != epoch:
+            flat = [index for batch in batches for index in batch]
+            plain = all(type(index) is int for index in flat)
+            sizes = np.array([len(batch) for batch in batches], np.int64)
+            packed = {"epoch": epoch, "sizes": sizes, "indices": np.array(flat, np.int64) if plain else flat}
+            self._packed = (epoch, packed)
+        return self._packed[1]
+
+    def restore(self, held: dict[str, Any]) -> None:
+        indices = held["indices"]
+        left = iter(indices.tolist() if isinstance(indices, np.ndarray) else indices)
+        self._held = (held["epoch"], [list(islice(left, size)) for size in held["sizes"].tolist()])
+
     def epoch(self, epoch: int) -> tuple[int, Callable[[int], list[Any]]]:
+        if self._held is not None and self._held[0] == epoch:
+            self._last = self._held
         if self._last is None or self._last[0] != epoch:
             drawn = self._draw(epoch)
             if not self._trusted and drawn != self._draw(epoch):

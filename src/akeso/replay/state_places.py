@@ -32,7 +32,8 @@ from akeso.replay.state_wrappers import unwrap
 _DEPTH = 4
 _PARTS = 16
 """Tensors or datasets of a dataset that are looked at; a longer list of them holds samples."""
-_SKIPPED = (ModuleType, Dataset, DataLoader, Sampler, io.IOBase, torch.device, torch.dtype)
+_DATA = (Dataset, DataLoader, Sampler)
+_SKIPPED = (ModuleType, *_DATA, io.IOBase, torch.device, torch.dtype)
 _LEAVES = (torch.Tensor, np.ndarray, np.generic, torch.nn.Module, torch.optim.Optimizer, Enum)
 
 
@@ -139,6 +140,15 @@ class _Walk:
             self._seen.add(id(value))
             yield from self._data(path, value, depth)
             return
+        if depth and isinstance(value, Sampler):
+            self._seen.add(id(value))
+            yield from self._data(path, value, depth)
+            return
+        if depth and isinstance(value, DataLoader):
+            self._seen.add(id(value))
+            for entry in ("dataset", "sampler", "batch_sampler"):
+                yield from self.within(f"{path}.{entry}", getattr(value, entry, None), no_bind, depth)
+            return
         if isinstance(value, self._skipped):
             return
         if isinstance(value, dict) and "__builtins__" in value:
@@ -156,7 +166,8 @@ class _Walk:
                 return  # a list of models, each of them tracked
             inner = [pair for pair in items_of(value) if depth and is_record(pair[1])]
             yield Place(path, value, bind, whole=bool(inner), distant=self.distant)
-            for entry, item in inner:
+            data = [pair for pair in items_of(value) if depth and isinstance(pair[1], _DATA)]
+            for entry, item in inner + data:
                 yield from self.within(f"{path}[{entry!r}]", item, no_bind, depth - 1)
         elif depth and is_record(value):
             self.owners[path] = value
@@ -180,7 +191,7 @@ class _Walk:
             name, bind = f"{path}.{entry}", _setter(value, entry)
             if isinstance(item, (*SCALARS, torch.Tensor, np.ndarray)):
                 yield from (replace(place, distant=True) for place in self.within(name, item, bind, 0))
-            elif isinstance(item, Dataset) or is_record(item):
+            elif isinstance(item, Dataset | Sampler) or is_record(item):
                 yield from self.within(name, item, bind, depth - 1)
             elif isinstance(item, CONTAINERS) and item:
                 first = next(iter(item.values() if isinstance(item, dict) else item))

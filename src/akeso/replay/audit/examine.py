@@ -28,6 +28,8 @@ from akeso.replay.trace.job import Launcher
 from akeso.replay.trace.operation import read_trace
 
 _MOST_CANDIDATES = 8
+_REPEATS = 2
+"""Further runs that have to be equal before something else is blamed: two of a race agree by chance."""
 GLOBALS = ("python", "numpy", "torch")
 
 
@@ -64,6 +66,7 @@ class _Audit:
         self._sources: list[Source] = []
         self._conditions: list[str] = []
         self._notes: list[str] = []
+        self._steady: dict[int, Trial | None] = {}
 
     def report(self) -> AuditReport:
         [first] = self._trials.run({})
@@ -75,12 +78,23 @@ class _Audit:
         departure = first.departs(second)
         basis, changes = first, dict[str, Any]()
         if departure:
-            [again] = self._trials.run({})
-            repeats = not first.departs(again)
+            repeats = self._departing(first, {}) is None
             if not repeats:
                 basis, changes = self._wavering(first)
             self._hashing(basis, changes, known=departure if repeats else None)
-        self._perturb(basis, changes, tried if basis is first else None)
+        found = self._perturb(basis, changes, tried if basis is first else None)
+        if found and (other := self._departing(basis, changes)) is not None:
+            # It was not what was changed: the script does not repeat itself.
+            departure = departure or first.departs(other)
+            if basis is first:
+                basis, changes = self._wavering(first)
+                found = self._perturb(basis, changes, None)
+                other = self._departing(basis, changes)
+            elif not self._blind():
+                self._trace(basis, other, changes)
+            found = found if other is None else []
+        self._sources += [item for item in found if isinstance(item, Source)]
+        self._conditions += [item for item in found if isinstance(item, str)]
         self._sources += setting_sources(first)
         if departure:
             self._sources += file_sources(first)
@@ -99,6 +113,17 @@ class _Audit:
             notes=tuple(self._notes),
             typing=typing,
         )
+
+    def _departing(self, basis: Trial, changes: dict[str, Any]) -> Trial | None:
+        """Run what gave ``basis`` again, a few times; the first that differs from it."""
+        if id(basis) not in self._steady:
+            again = self._trials.run(*[changes] * _REPEATS)
+            self._steady[id(basis)] = next((trial for trial in again if basis.departs(trial)), None)
+        return self._steady[id(basis)]
+
+    def _blind(self) -> bool:
+        """Tell whether runs differ for a reason that cannot be held fixed: nothing can be compared with them."""
+        return any(source.kind in ("operation", "unknown") for source in self._sources)
 
     def _wavering(self, first: Trial) -> tuple[Trial, dict[str, Any]]:
         """Two runs alike in everything differ: find out which sources are to blame by holding them fixed."""
@@ -137,6 +162,8 @@ class _Audit:
             events = events + added
             held: dict[str, Any] = {"fixed": tuple(_address(event) for event in events), "seeded": seeded}
             one, other = self._trials.run(held, held)
+            if not one.departs(other):
+                other = self._departing(one, held) or other
             outcome = (one, other, held, events)
             if not one.departs(other):
                 break
@@ -176,14 +203,17 @@ class _Audit:
         if departure is None:
             [trial] = self._trials.attempt({**changes, "hash_seed": "1"})
             departure = trial.departs(basis) if trial is not None else ""
-            if not departure or any(source.kind in ("operation", "unknown") for source in self._sources):
+            if not departure or self._blind():
                 return
         self._sources.append(hash_source(self._script, basis, departure))
 
-    def _perturb(self, basis: Trial, changes: dict[str, Any], tried: Sequence[Trial | None] | None) -> None:
-        """What else could make runs differ elsewhere: folders, threads, workers."""
-        if any(source.kind in ("operation", "unknown") for source in self._sources):
-            return  # nothing can be compared with a run that does not repeat itself
+    def _perturb(
+        self, basis: Trial, changes: dict[str, Any], tried: Sequence[Trial | None] | None
+    ) -> list[Source | str]:
+        """What else could make runs differ elsewhere: folders; and what bits depend on: threads, workers."""
+        found: list[Source | str] = []
+        if self._blind():
+            return found
         folders = list(dict.fromkeys(e for e in basis.recording.events if e.kind == "folder"))[
             :_MOST_CANDIDATES
         ]
@@ -192,22 +222,24 @@ class _Audit:
             trials = self._trials.attempt(*({**changes, "fixed": addresses} for addresses in fixed))
             for event, trial in zip(folders, trials, strict=True):
                 if trial is not None and (departure := trial.departs(basis)):
-                    self._sources.append(directory_source(event, departure))
+                    found.append(directory_source(event, departure))
         if tried is None:
             tried = self._trials.attempt(*({**changes, **change} for change in _perturbations()))
         threads, workers = tried
         if threads is not None and (departure := threads.departs(basis)):
-            self._conditions.append(
+            found.append(
                 f"the number of threads (now {basis.recording.fingerprint['threads']['intra-op']}; with "
                 f"{threads.job.threads} the bits differ at {departure}); pin it with torch.set_num_threads or "
                 "OMP_NUM_THREADS"
             )
-        if workers is not None and (departure := workers.departs(basis)):
-            loader = next(line for line in basis.recording.settings if line["name"].startswith("loader"))
-            self._conditions.append(
+        loaders = (line for line in basis.recording.settings if line["name"].startswith("loader"))
+        loader = next(loaders, None)  # without one, it was not the workers
+        if workers is not None and loader is not None and (departure := workers.departs(basis)):
+            found.append(
                 f"the number of loader workers (now {loader['values']['workers']}; with one more the bits differ at "
                 f"{departure}); keep it fixed, or let akeso.replay.Run key the randomness of each sample"
             )
+        return found
 
 
 def _perturbations() -> tuple[dict[str, Any], dict[str, Any]]:
