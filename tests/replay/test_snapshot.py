@@ -72,6 +72,17 @@ def test_tensors_of_any_type_and_sparse_ones_come_back(tmp_path: Path) -> None:
         assert torch.equal(back[name]._values(), state[name]._values())
 
 
+def test_numbers_that_are_kept_as_bytes_come_back_from_any_place_in_a_file(tmp_path: Path) -> None:
+    writer = BackgroundWriter(tmp_path, 2, 0)
+    state = {f"{place}": torch.randn(place, dtype=torch.complex128) for place in range(1, 6)}
+    writer.take(1, {**state, "between": torch.zeros(3, dtype=torch.uint8), "half": torch.zeros(5).half()})
+    writer.wait()
+    info, _ = snapshot.newest_whole(tmp_path)
+    assert info is not None
+    back = snapshot.load(info)
+    assert all(torch.equal(back[name], value) for name, value in state.items())
+
+
 def test_small_tensors_are_copied_many_at_a_time_and_each_comes_back(tmp_path: Path) -> None:
     kinds = (torch.float32, torch.int64, torch.bfloat16, torch.int16, torch.bool)
     state = {f"{kind} {n}": torch.randint(0, 2, (n % 4, 3)).to(kind).T for n in range(40) for kind in kinds}

@@ -291,7 +291,8 @@ def _tensor_back(tree: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -
     else:
         source = tensors[tree["n"]]
         if "t" in tree:
-            source = source.view(_dtype(tree["t"])).view(tree["z"])
+            # A copy begins where numbers of any size may; in the file these lie wherever the bytes before them end.
+            source = source.clone().view(_dtype(tree["t"])).view(tree["z"])
         value = source.clone()
         if "s" in tree:
             value = torch.empty_strided(source.shape, tree["s"], dtype=source.dtype).copy_(source)
