@@ -103,7 +103,9 @@ def run_bash(code: str, folder: Path) -> None:
         if not line.strip() or line.startswith("#"):
             continue
         expected = re.search(r"# exit code (\d+)", line)
-        words = list(shlex.shlex(line, posix=True, punctuation_chars=True))
+        split = shlex.shlex(line, posix=True, punctuation_chars=True)
+        split.whitespace_split = True  # at blanks and where the shell does, not at every sign
+        words = list(split)
         if words[0] == "akeso" and not any(set(word) <= set("|&;<>()") for word in words if word):
             done = akeso_at_once(folder, *words[1:], **surroundings())
         else:
