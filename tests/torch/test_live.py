@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 
 from akeso.detectors.testing import Sketch
 from akeso.diagnosis import Diagnosis
-from akeso.history import Event, History
+from akeso.examination import examine
+from akeso.history import Event, Floats, History
 from akeso.torch.cadence import Cadence
 from akeso.torch.live import LiveVerdict
 from tests.detectors.sketches import CHANCE
@@ -57,3 +59,25 @@ def test_harm_waits_where_an_agent_may_be_learning_from_its_own_guesses():
 def test_proofs_do_not_wait():
     broadcast = Event(0, "broadcast", data={"output": [32, 1], "target": [32], "result": [32, 32]})
     assert told(Sketch(facts=VALUES, events=(broadcast,), steps=300).history())["shape-broadcast"] < 100
+
+
+def slow_to_begin(steps: int) -> History:
+    """A training that learns well, but nothing in its first steps, while most of its units are dead."""
+
+    def after(share: Floats) -> Floats:
+        return np.maximum(0.0, 800 * share - steps)
+
+    return Sketch(
+        steps=800,
+        loss=lambda share: 0.3 + 2.0 * np.exp(-after(share) / 60),
+        accuracy=lambda share: 0.1 + 0.85 * (1 - np.exp(-after(share) / 100)),
+        dead=lambda index: 0.95,
+        facts={"loss": "cross_entropy"},
+    ).history()
+
+
+def test_harm_is_told_when_it_has_lasted_as_long_again():
+    suspected = slow_to_begin(steps=32)
+    assert [d.problem for d in examine(suspected.until(32), "akeso").diagnoses] == ["dying-relu"]
+    assert told(suspected) == {}
+    assert told(slow_to_begin(steps=200))["dying-relu"] < 100

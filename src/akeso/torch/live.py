@@ -24,10 +24,13 @@ _BY_HARM = frozenset(
     {
         "vanishing-gradient", "exploding-gradient", "dying-relu", "saturated-activation", "poor-initialisation",
         "learning-rate-too-high", "learning-rate-too-low", "slow-convergence", "oscillating-loss",
-        "constant-prediction", "over-regularised", "unlearnable-labels",
+        "constant-prediction", "over-regularised", "unlearnable-labels", "class-imbalance",
     }
 )  # fmt: skip
 _UNKNOWN = 512
+#: Harm must still be there when a run has gone so much further than where it was first suspected: many a healthy one
+#: begins as badly as a sick one, and gets over it.
+_PERSISTS = 2.0
 #: Losses whose targets are answers that somebody has given: labels, not what an agent makes of its own guesses.
 _OF_LABELS = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
 #: What a loss falls by, from the second quarter of the run so far to the last, where something is learnt.
@@ -54,7 +57,7 @@ class LiveVerdict:
         self._given = _GIVEN if frugal else 0
         self._next = 64 if frugal else 16
         self._told: set[str] = set()
-        self._suspected: set[str] = set()
+        self._suspected: dict[str, int] = {}  # since which step
         self._hurried = False
 
     def hurry(self) -> None:
@@ -85,19 +88,23 @@ class LiveVerdict:
         self._spent += self._cost
         self._cadence.spend(self._cost)
         early = step < _UNKNOWN and not self._supervised()
-        found = [
-            diagnosis
-            for diagnosis in verdict.diagnoses
-            if diagnosis.severity != "info" and not (early and diagnosis.problem in _BY_HARM)
-        ]
+        found = [diagnosis for diagnosis in verdict.diagnoses if diagnosis.severity != "info"]
         for diagnosis in found:
-            # What one look suspects the next must confirm, unless it is beyond doubt.
-            sure = self._hurried or diagnosis.problem in self._suspected
-            if sure and diagnosis.problem not in self._told:
+            if diagnosis.problem in self._told or (early and diagnosis.problem in _BY_HARM):
+                continue
+            if self._sure(diagnosis.problem, step):
                 self._told.add(diagnosis.problem)
                 self._tell(diagnosis)
-        self._suspected = {diagnosis.problem for diagnosis in found}
+        problems = {diagnosis.problem for diagnosis in found}
+        self._suspected = {problem: self._suspected.get(problem, step) for problem in problems}
         self._hurried = False
+
+    def _sure(self, problem: str, step: int) -> bool:
+        """Whether later looks have confirmed what an earlier one suspected, or it is beyond doubt."""
+        if self._hurried:
+            return True
+        since = self._suspected.get(problem)
+        return since is not None and (problem not in _BY_HARM or step >= _PERSISTS * since)
 
     def _supervised(self) -> bool:
         """Whether data with answers are learnt, as far as is known: by loss, loader, or what is held out of them."""
