@@ -211,6 +211,25 @@ def test_a_trial_that_completes_although_an_error_left_its_block_has_finished() 
     assert all(memory.curve_of(trial, 0, (False,), 3, "last").full for trial in made.trials)
 
 
+def test_an_objective_that_fails_after_its_block_ends_no_other_trial_at_its_own_expense(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run(trial: optuna.Trial) -> float:
+        with akeso.search.watch(trial, epochs=20) as health:
+            for value in [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]:
+                health.report(value)
+        value = float(health.value)
+        if trial.number == 0:
+            raise OSError("no room for the model")
+        return value
+
+    made = study()
+    made.optimize(run, n_trials=3, catch=(OSError,))
+    assert [trial.state.name for trial in made.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert [memory.about(trial)["outcome"] for trial in made.trials] == ["finished early"] * 3
+    assert not caplog.records
+
+
 def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> None:
     made = study(pruner=DiagnosisPruner())
     made.set_user_attr(memory.PROFILE, "mine")

@@ -274,10 +274,18 @@ def ends_early(study: Any, trial: Any) -> None:
         _ended_early.add((study.study_name, trial.number))
 
 
+def value_asked(study: Any, trial: Any) -> None:
+    """Note that an objective has gone past the block of a trial that ended early: if it fails, the block is not why."""
+    with _one_at_a_time:
+        _mentioned.add((study.study_name, trial.number))
+        _ended_early.discard((study.study_name, trial.number))
+
+
 def mention_lost(study: Any) -> bool:
     """Say once of each trial that ended early with a value which its objective then did not return.
 
-    Whether one of them was of this process: its objective loses such values, and others would be lost too.
+    One of this process whose objective is known to have failed after its block is left out. Whether one of them was of
+    this process: its objective loses such values, and others would be lost too.
     """
     ours = False
     for trial in study.get_trials(deepcopy=False):
@@ -291,8 +299,9 @@ def mention_lost(study: Any) -> bool:
         if known:
             continue
         _log.warning(
-            "trial %d of study %r ended early and was to keep its value, but its objective returned none, so that "
-            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it%s",
+            "trial %d of study %r ended early and was to keep its value, but Optuna counts it as failed: its objective "
+            "returned none, or failed after the with block; let `return health.value` stand after the with block, not "
+            "inside it%s",
             trial.number,
             study.study_name,
             ". Trials of the study that run in this process are trained to their end from now on"
