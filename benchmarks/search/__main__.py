@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -235,6 +236,7 @@ def judge(
           f"{'false':>6} {'stops':>6}")  # fmt: skip
     lines: list[Line] = []
     overheads: list[float] = []
+    shortest = math.inf
     for task in tasks:
         holding = [pool for pool in pools if (pool / task).is_dir()] or pools
         study = evaluation.whole_trials(evaluation.merged([load(pool / task) for pool in holding]))
@@ -242,6 +244,7 @@ def judge(
             print(f"{task}: only {len(study.trials)} whole trials are recorded, {FEWEST} are needed; skipped")
             continue
         overheads += [t.overhead for t in study.trials]
+        shortest = min(shortest, share * len(study.trials))
         folders = [pool / SUGGESTED / task for pool in pools]
         suggested = [trial for folder in folders if folder.is_dir() for trial in load(folder).trials]
         lines += evaluate(
@@ -251,6 +254,11 @@ def judge(
     if not lines:
         print(f"nothing to compare: no pool holds {FEWEST} whole trials; record more of them first")
         return 1
+    if shortest < FEWEST:
+        print(
+            f"a plain search here has {shortest:.0f} trials or a few more, too few for any rule to learn from; longer "
+            "ones: --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1"
+        )
     pairs = overhead.read(pools)
     if pairs:
         overhead.show(pairs)
