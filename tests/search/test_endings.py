@@ -310,6 +310,26 @@ def test_trials_that_report_otherwise_than_planned_are_mentioned_once(
     ] == [True] * said
 
 
+@pytest.mark.parametrize(("patient", "said"), [(7, True), (5, False)])
+def test_an_objective_that_ends_all_its_trials_by_itself_hears_that_no_curve_is_whole(
+    patient: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=10) as health:
+            for epoch in range(10):
+                health.report(1 / (epoch + 1))
+                if trial.number < patient and epoch >= 4 + trial.number % 3:
+                    break
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=9)
+    ours = "reported 5 to 7 times each, but their watch was told epochs=10"
+    assert [ours in message for message in caplog.messages] == [True] * said
+
+
 @pytest.mark.filterwarnings(
     "ignore:The reported value is ignored"
 )  # Optuna's own, of a step that is there already

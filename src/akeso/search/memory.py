@@ -358,7 +358,7 @@ def mention_backwards(study: Any, trial: Any, step: int, last: int) -> None:
 
 
 def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool) -> None:
-    """Say once per study that all its finished trials report another number of times than planned."""
+    """Say once per study that none of its finished trials reports as often as planned: no curve is learnt from."""
     if watched:
         told = [about(trial) for trial in ended]
         told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
@@ -366,21 +366,20 @@ def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool
     else:
         whole = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.intermediate_values]
         reports = [len(trial.intermediate_values) for trial in whole if "reports" not in about(trial)]
-    if (
-        len(reports) < _SEVERAL
-        or len(set(reports)) > 1
-        or reports[0] == epochs
-        or study.study_name in _otherwise
-    ):
+    lengths = sorted({int(count) for count in reports if count is not None})
+    # Trials of several lengths may be few of many: it takes more of them to know that none is whole.
+    enough = _SEVERAL if len(lengths) == 1 else _ENOUGH
+    if len(reports) < enough or not lengths or epochs in lengths or study.study_name in _otherwise:
         return
     _otherwise.add(study.study_name)
     _log.warning(
         "the finished trials of study %r reported %s times each, but their %s was told epochs=%d; curves are "
-        "compared only where epochs is the number of reports of a whole trial",
+        "compared only where epochs is the number of reports of a whole trial%s",
         study.study_name,
-        reports[0],
+        lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
         "watch" if watched else "DiagnosisPruner",
         epochs,
+        "" if len(lengths) == 1 else ", and an objective that ends its trials by itself leaves none",
     )
 
 
