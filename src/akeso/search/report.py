@@ -197,10 +197,12 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
     totals = Counter(row["outcome"] for row in rows)
     lines = [f"{len(rows)} trials: " + ", ".join(f"{count} {name}" for name, count in totals.most_common())]
     would = [row for row in rows if row["would_do"] == "stop"]
-    if would:
+    early = sum(row["would_do"] == "finish" for row in rows)
+    if would or early:
         wrongly = sum(row["best_quarter"] for row in would)
         lines.append(
             f"in shadow: {len(would)} would have been stopped, {wrongly} of these ended in the best quarter"
+            + (f"; {early} would have ended early, keeping their value" if early else "")
         )
     for row in rows:
         where = f" in {row['layer']}" if row["layer"] else ""
