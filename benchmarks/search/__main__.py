@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -41,6 +42,8 @@ from benchmarks.search.small_tasks import SMALL
 from benchmarks.search.space import Space
 from benchmarks.search.tasks import CARD, FULL, QUICK, SWIFT, TASKS
 
+#: Pools of fewer whole trials are not compared.
+FEWEST = 20
 #: What is searched over in every task that a pool may hold.
 SPACES: dict[str, Space] = {
     **{name: task.space for name, task in TASKS.items()},
@@ -60,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--minutes",
         type=float,
         default=None,
-        help="time for recording, or for live searches (0: show those of before)",
+        help=f"time for recording (4 or 60, and until {FEWEST} trials of each task are there), or for live searches "
+        "(0: show those of before)",
     )
     parser.add_argument("--jobs", type=int, default=None, help="processes that share the device")
     parser.add_argument("--size", choices=["quick", "card", "swift", "full"], default=None)
@@ -172,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             each=given.trials or EACH,
             earlier=_held(given.pool, tasks, SUGGESTED) if given.deeper else None,
             deeper=given.deeper or 0,
+            fewest=FEWEST if given.minutes is None and not given.suggested else 0,
         )
         if given.pack:
             pack(given.pool[0], tasks, given.pack)
@@ -231,13 +236,15 @@ def judge(
           f"{'false':>6} {'stops':>6}")  # fmt: skip
     lines: list[Line] = []
     overheads: list[float] = []
+    shortest = math.inf
     for task in tasks:
         holding = [pool for pool in pools if (pool / task).is_dir()] or pools
         study = evaluation.whole_trials(evaluation.merged([load(pool / task) for pool in holding]))
-        if len(study.trials) < 20:
-            print(f"{task}: only {len(study.trials)} whole trials are recorded, 20 are needed; skipped")
+        if len(study.trials) < FEWEST:
+            print(f"{task}: only {len(study.trials)} whole trials are recorded, {FEWEST} are needed; skipped")
             continue
         overheads += [t.overhead for t in study.trials]
+        shortest = min(shortest, share * len(study.trials))
         folders = [pool / SUGGESTED / task for pool in pools]
         suggested = [trial for folder in folders if folder.is_dir() for trial in load(folder).trials]
         lines += evaluate(
@@ -245,8 +252,13 @@ def judge(
             suggested=suggested, say=show, kept=kept,
         )  # fmt: skip
     if not lines:
-        print("nothing to compare: record a pool first")
+        print(f"nothing to compare: no pool holds {FEWEST} whole trials; record more of them first")
         return 1
+    if shortest < FEWEST:
+        print(
+            f"a plain search here has {shortest:.0f} trials or a few more, too few for any rule to learn from; longer "
+            "ones: --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1"
+        )
     pairs = overhead.read(pools)
     if pairs:
         overhead.show(pairs)

@@ -7,6 +7,7 @@ name within ``suggested``.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import shutil
@@ -133,8 +134,9 @@ def work(
     each: int,
     earlier: Sequence[RecordedTrial],
     deeper: int,
+    fewest: int,
 ) -> None:
-    """One worker process: trials ``index``, ``index + step``, ... until the time is over."""
+    """One worker process: trials ``index``, ``index + step``, ... until the time is over and there are enough."""
     import torch
 
     torch.set_num_threads(1)
@@ -152,12 +154,13 @@ def work(
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         source = Suggested(task.space, task.maximize, known, index, step, each, before, earlier, deeper)
     number, longest = index, 0.0
-    while time.time() + 0.5 * longest < until:
+    while (short := is_short(Path(folder), fewest)) or time.time() + 0.5 * longest < until:
         if number not in done:
             begun = time.time()
             params = source.configuration(number)
             try:
-                trial = record_trial(task, number, params, size, device, recorder, until + grace, keep)
+                deadline = math.inf if short else until + grace
+                trial = record_trial(task, number, params, size, device, recorder, deadline, keep)
             except OutOfTime:
                 return
             except Exception as error:
@@ -168,6 +171,11 @@ def work(
                 torch.cuda.empty_cache()  # others on the card may need it
             longest = max(longest, time.time() - begun)
         number += step
+
+
+def is_short(folder: Path, fewest: int) -> bool:
+    """Whether a pool holds fewer trials than that."""
+    return fewest > 0 and len(load(folder).trials) < fewest
 
 
 def share_out(tasks: list[str], jobs: int) -> list[str]:
@@ -194,11 +202,13 @@ def record(
     each: int = EACH,
     earlier: Mapping[str, Sequence[RecordedTrial]] | None = None,
     deeper: int = BEGINNING,
+    fewest: int = 0,
 ) -> None:
     """Fill the pools of several tasks at once for so many minutes, from the trial with this number on.
 
-    With ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more; with
-    trials that were suggested ``earlier``, after so many of those as well as ``deeper`` says.
+    A pool that holds fewer than the ``fewest`` trials by then is filled up to these, however long that takes. With
+    ``known``, random trials by task, what samplers suggest after these in searches of ``each`` trials more; with trials
+    that were suggested ``earlier``, after so many of those as well as ``deeper`` says.
     """
     if known is not None:
         out = out / SUGGESTED
@@ -212,14 +222,16 @@ def record(
         arguments = (
             task, first + mates.index(place), len(mates), size, device, str(out / task),
             begun + 60 * minutes, grace, keep, None if known is None else known[task], each,
-            (earlier or {}).get(task, ()), deeper,
+            (earlier or {}).get(task, ()), deeper, fewest,
         )  # fmt: skip
         StudyRecorder(out / task, name=task, maximize=TASKS[task].maximize, epochs=size.epochs)
         workers.append(context.Process(target=work, args=arguments))
     for worker in workers:
         worker.start()
-    for worker in workers:
+    for worker, task in zip(workers, given, strict=True):
         worker.join(max(1.0, begun + 60 * minutes + grace + 15 - time.time()))
+        while worker.is_alive() and is_short(out / task, fewest):
+            worker.join(1.0)
         if worker.is_alive():
             worker.terminate()
             worker.join(5)

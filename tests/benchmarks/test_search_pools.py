@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from akeso.search.recorded import RecordedTrial, load, of_trials
 from benchmarks.search import evaluation
 from benchmarks.search.__main__ import main
-from benchmarks.search.pool import unpacked
+from benchmarks.search.pool import record, unpacked
 from benchmarks.search.space import Number
-from benchmarks.search.tasks import TASKS
+from benchmarks.search.tasks import QUICK, TASKS
 
 POOLS = Path(evaluation.__file__).parent / "pools"
 
@@ -55,6 +56,16 @@ def test_yardsticks_show_what_equal_searches_and_a_rule_that_knows_all_come_to()
     assert 0.6 < thrice.hit_ratio.mean < 0.85
     assert thrice.tsba.mean > again.tsba.mean + 0.2
     assert 2 < knowing.more_trials < 3  # a quarter of all runs to its end, the rest for a fifth of the time
+
+
+def test_a_pool_is_filled_up_to_what_a_comparison_needs_on_a_slow_machine(tmp_path: Path) -> None:
+    try:
+        TASKS["Cifar10LSTM"].data(QUICK, "cpu")
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    size = replace(QUICK, images=8, checked=8, epochs=1)
+    record(["Cifar10LSTM"], tmp_path, size, "cpu", minutes=0.0, jobs=1, keep=False, fewest=2)
+    assert len(load(tmp_path / "Cifar10LSTM").trials) == 2
 
 
 def test_a_rule_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,9 +24,12 @@ def train(config: dict[str, Any]) -> None:
         from tests.search.trials import build, train_epoch
 
         model, optimizer = build(9e4)
-        with akeso.search.ray_watch(model, optimizer, metric="loss", mode="min") as health:
+        # The scheduler goes by a metric of its own, and this one breaks before it has reported any.
+        options: dict[str, Any] = {"metric": "loss", "mode": "min", "others": {"score": -1e12}}
+        with akeso.search.ray_watch(model, optimizer, **options) as health:
             for _ in range(EPOCHS):
-                health.report({"loss": train_epoch(model, optimizer)})
+                loss = train_epoch(model, optimizer)
+                health.report({"loss": loss, "score": -loss})
         return
     for epoch in range(EPOCHS):
         loss = 0.2 + math.exp(-0.6 * epoch) + 0.01 * config["index"]
@@ -36,7 +39,7 @@ def train(config: dict[str, Any]) -> None:
             loss = math.nan
         if kind == "killed" and epoch == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        akeso.search.ray_report({"loss": loss}, metric="loss", mode="min")
+        akeso.search.ray_report({"loss": loss, "score": -loss}, metric="loss", mode="min")
 
 
 def main(folder: str) -> None:
@@ -49,12 +52,10 @@ def main(folder: str) -> None:
         train,
         param_space={"kind": tune.grid_search(kinds), "index": 1},
         tune_config=tune.TuneConfig(
-            metric="loss",
-            mode="min",
             max_concurrent_trials=2,
             reuse_actors=True,
             # Beside a scheduler that compares trials: it must not choke on the one that reported NaN.
-            scheduler=ASHAScheduler(max_t=EPOCHS, grace_period=EPOCHS),
+            scheduler=ASHAScheduler(metric="score", mode="max", max_t=EPOCHS, grace_period=EPOCHS),
         ),
         run_config=tune.RunConfig(
             storage_path=folder, stop=stopper, verbose=0, failure_config=tune.FailureConfig(max_failures=0)

@@ -211,6 +211,25 @@ def test_a_trial_that_completes_although_an_error_left_its_block_has_finished() 
     assert all(memory.curve_of(trial, 0, (False,), 3, "last").full for trial in made.trials)
 
 
+def test_an_objective_that_fails_after_its_block_ends_no_other_trial_at_its_own_expense(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run(trial: optuna.Trial) -> float:
+        with akeso.search.watch(trial, epochs=20) as health:
+            for value in [1.0, 0.5, 0.2, 0.1, *[0.1] * 16]:
+                health.report(value)
+        value = float(health.value)
+        if trial.number == 0:
+            raise OSError("no room for the model")
+        return value
+
+    made = study()
+    made.optimize(run, n_trials=3, catch=(OSError,))
+    assert [trial.state.name for trial in made.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert [memory.about(trial)["outcome"] for trial in made.trials] == ["finished early"] * 3
+    assert not caplog.records
+
+
 def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> None:
     made = study(pruner=DiagnosisPruner())
     made.set_user_attr(memory.PROFILE, "mine")
@@ -289,6 +308,26 @@ def test_trials_that_report_otherwise_than_planned_are_mentioned_once(
     assert [
         f"reported 6 times each, but their watch was told epochs={epochs}" in m for m in caplog.messages
     ] == [True] * said
+
+
+@pytest.mark.parametrize(("patient", "said"), [(7, True), (5, False)])
+def test_an_objective_that_ends_all_its_trials_by_itself_hears_that_no_curve_is_whole(
+    patient: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = study()
+
+    def run(trial: optuna.Trial) -> Any:
+        with akeso.search.watch(trial, epochs=10) as health:
+            for epoch in range(10):
+                health.report(1 / (epoch + 1))
+                if trial.number < patient and epoch >= 4 + trial.number % 3:
+                    break
+        return health.value
+
+    with caplog.at_level(logging.WARNING, "akeso.search"):
+        made.optimize(run, n_trials=9)
+    ours = "reported 5 to 7 times each, but their watch was told epochs=10"
+    assert [ours in message for message in caplog.messages] == [True] * said
 
 
 @pytest.mark.filterwarnings(

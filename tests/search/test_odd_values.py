@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from akeso.errors import BadInput
 from akeso.search import DiagnosisPruner, DiagnosisStopper, memory
 from akeso.search.curves import Scale
 from akeso.search.judge import Judge
+from akeso.search.reports import Reports
 from akeso.search.traits import squared_distances
 from akeso.search.values import as_number
 from tests.search.trials import build, train_epoch
@@ -200,3 +202,11 @@ def test_a_mean_of_nothing_is_not_finite() -> None:
 def test_a_number_beyond_all_floats_is_not_finite() -> None:
     assert as_number(10**400) == math.inf
     assert as_number(-(10**400)) == -math.inf
+
+
+def test_what_a_trial_of_very_many_reports_writes_fits_into_any_storage() -> None:
+    reports = Reports((False,), "last", in_study=True)
+    for step in range(10_000):
+        reports.add(step, (1.0,))
+        reports.add_loss(1.2345678e-05)
+    assert len(json.dumps(reports.about())) < 60_000  # a text in MySQL holds 64 kB

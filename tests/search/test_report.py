@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from akeso.errors import BadInput
 from akeso.search import memory
 from akeso.search.cli import search
-from akeso.search.recorded import RecordedTrial, StudyRecorder
+from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
 from akeso.search.report import as_json, of_recorded, of_storage, of_study, shown_report
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -133,7 +133,10 @@ def test_of_a_study_in_shadow_it_is_said_how_many_stops_would_have_been_wrong(si
         study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
     rows = of_study(study)
     assert [row["number"] for row in rows if row["best_quarter"]] == [0, 1]
-    assert "in shadow: 3 would have been stopped, 1 of these ended in the best quarter" in shown_report(rows)
+    assert shown_report(rows).splitlines()[1] == (
+        "in shadow: 3 would have been stopped, 1 of these ended in the best quarter; 1 would have ended early, "
+        "keeping their value"
+    )
     several = optuna.create_study(directions=["minimize", "maximize"])
     several.add_trial(optuna.trial.create_trial(values=[1.0, 2.0]))
     assert not of_study(several)[0]["best_quarter"]
@@ -151,3 +154,15 @@ def test_of_a_recorded_study_the_best_quarter_and_what_trials_are_worth(
     assert [row["number"] for row in rows if row["best_quarter"]] == [5, 6, 7]
     best = 1.7 if maximize else 0.3
     assert (rows[7]["values"], rows[8]["values"]) == ([pytest.approx(best)], None)
+
+
+def test_what_was_found_in_a_recorded_network_is_not_said_to_have_crashed_its_trial(tmp_path: Path) -> None:
+    recorder = StudyRecorder(tmp_path, name="s", maximize=False, epochs=2)
+    found = Finding("akeso", "non-finite", 0.5, "net.0", 3, sentence="The weight became NaN in step 3.")
+    recorder.add(RecordedTrial(0, {}, (0.5,), (1.0,), (found,), crashed="OSError: no room left."))
+    rows = of_recorded(tmp_path)
+    assert (rows[0]["outcome"], rows[0]["problem"], rows[0]["layer"]) == ("crashed", "", "")
+    shown = shown_report(rows).splitlines()[1]
+    assert shown == (
+        "    0  crashed        OSError: no room left. Found before: The weight became NaN in step 3."
+    )

@@ -292,6 +292,8 @@ class Health:
         A trial that reported nothing finite has no value, nor has one that is worth its last report when that is not
         finite: it ends as PRUNED when it reported at all, and with an error when it never did.
         """
+        if self._closed and self._ending is not None and self._study is not None:
+            memory.value_asked(self._study, self._trial)
         return self._reports.value(ended=self._ending is not None)
 
     @property

@@ -274,10 +274,18 @@ def ends_early(study: Any, trial: Any) -> None:
         _ended_early.add((study.study_name, trial.number))
 
 
+def value_asked(study: Any, trial: Any) -> None:
+    """Note that an objective has gone past the block of a trial that ended early: if it fails, the block is not why."""
+    with _one_at_a_time:
+        _mentioned.add((study.study_name, trial.number))
+        _ended_early.discard((study.study_name, trial.number))
+
+
 def mention_lost(study: Any) -> bool:
     """Say once of each trial that ended early with a value which its objective then did not return.
 
-    Whether one of them was of this process: its objective loses such values, and others would be lost too.
+    One of this process whose objective is known to have failed after its block is left out. Whether one of them was of
+    this process: its objective loses such values, and others would be lost too.
     """
     ours = False
     for trial in study.get_trials(deepcopy=False):
@@ -291,8 +299,9 @@ def mention_lost(study: Any) -> bool:
         if known:
             continue
         _log.warning(
-            "trial %d of study %r ended early and was to keep its value, but its objective returned none, so that "
-            "Optuna counts it as failed; let `return health.value` stand after the with block, not inside it%s",
+            "trial %d of study %r ended early and was to keep its value, but Optuna counts it as failed: its objective "
+            "returned none, or failed after the with block; let `return health.value` stand after the with block, not "
+            "inside it%s",
             trial.number,
             study.study_name,
             ". Trials of the study that run in this process are trained to their end from now on"
@@ -349,7 +358,7 @@ def mention_backwards(study: Any, trial: Any, step: int, last: int) -> None:
 
 
 def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool) -> None:
-    """Say once per study that all its finished trials report another number of times than planned."""
+    """Say once per study that none of its finished trials reports as often as planned: no curve is learnt from."""
     if watched:
         told = [about(trial) for trial in ended]
         told = [one for one in told if one.get("outcome") == "finished" and one.get("epochs") == epochs]
@@ -357,21 +366,20 @@ def _mention_length(study: Any, ended: Sequence[Any], epochs: int, watched: bool
     else:
         whole = [trial for trial in ended if trial.state.name == "COMPLETE" and trial.intermediate_values]
         reports = [len(trial.intermediate_values) for trial in whole if "reports" not in about(trial)]
-    if (
-        len(reports) < _SEVERAL
-        or len(set(reports)) > 1
-        or reports[0] == epochs
-        or study.study_name in _otherwise
-    ):
+    lengths = sorted({int(count) for count in reports if count is not None})
+    # Trials of several lengths may be few of many: it takes more of them to know that none is whole.
+    enough = _SEVERAL if len(lengths) == 1 else _ENOUGH
+    if len(reports) < enough or not lengths or epochs in lengths or study.study_name in _otherwise:
         return
     _otherwise.add(study.study_name)
     _log.warning(
         "the finished trials of study %r reported %s times each, but their %s was told epochs=%d; curves are "
-        "compared only where epochs is the number of reports of a whole trial",
+        "compared only where epochs is the number of reports of a whole trial%s",
         study.study_name,
-        reports[0],
+        lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
         "watch" if watched else "DiagnosisPruner",
         epochs,
+        "" if len(lengths) == 1 else ", and an objective that ends its trials by itself leaves none",
     )
 
 

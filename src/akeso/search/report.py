@@ -149,9 +149,13 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
     for trial in recorded.trials:
         end = ends[trial.number]
         first = trial.findings[0] if trial.findings else None
+        said = first.sentence if first else ""
         state, outcome = ("FAIL", "crashed") if trial.crashed else ("COMPLETE", "recorded")
         if trial.crashed == PRUNED:
             state, outcome = "PRUNED", "stopped"
+        if trial.crashed:  # what was found in its network is no reason for how it ended
+            said = f"{trial.crashed.rstrip('.')}. Found before: {said}" if said else trial.crashed
+            first = None
         rows.append(
             {
                 "number": trial.number,
@@ -161,7 +165,7 @@ def of_recorded(folder: Path) -> list[dict[str, Any]]:
                 "problem": first.problem if first else "",
                 "layer": first.layer if first else "",
                 "step": first.step if first else -1,
-                "sentence": trial.crashed or (first.sentence if first else ""),
+                "sentence": said,
                 "would_have": "",
                 "would_do": "",
                 "best_quarter": end >= goal if recorded.maximize else end <= goal,
@@ -193,10 +197,12 @@ def shown_report(rows: list[dict[str, Any]]) -> str:
     totals = Counter(row["outcome"] for row in rows)
     lines = [f"{len(rows)} trials: " + ", ".join(f"{count} {name}" for name, count in totals.most_common())]
     would = [row for row in rows if row["would_do"] == "stop"]
-    if would:
+    early = sum(row["would_do"] == "finish" for row in rows)
+    if would or early:
         wrongly = sum(row["best_quarter"] for row in would)
         lines.append(
             f"in shadow: {len(would)} would have been stopped, {wrongly} of these ended in the best quarter"
+            + (f"; {early} would have ended early, keeping their value" if early else "")
         )
     for row in rows:
         where = f" in {row['layer']}" if row["layer"] else ""

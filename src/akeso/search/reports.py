@@ -16,6 +16,9 @@ from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.traits import Traits
 from akeso.search.values import all_finite, as_numbers
 
+#: So many training losses are kept of a trial: a text in MySQL holds 64 kB.
+_KEPT = 4000
+
 
 class Reports:
     """The reports of one trial, in the order of their steps, as a study has them.
@@ -82,7 +85,7 @@ class Reports:
 
     def about(self) -> dict[str, Any]:
         """What a storage keeps beside the values: how many there are and say nothing, a few digits of the losses."""
-        known = Traits.of({}, self.losses).losses
+        known = Traits.of({}, self.losses[:_KEPT]).losses
         plain = [float(f"{loss:.6g}") if math.isfinite(loss) else None for loss in known]
         unsettled = {"unsettled": self.unsettled} if self.unsettled else {}
         return {"reports": len(self), **({"losses": plain} if plain else {}), **unsettled}

@@ -87,6 +87,7 @@ def ray_watch(
     mode: str,
     profile: str | SearchProfile = "akeso",
     planned_steps: int | None = None,
+    others: Mapping[str, Any] | None = None,
 ) -> RayHealth:
     """Watch the training function of one Ray Tune trial.
 
@@ -99,17 +100,30 @@ def ray_watch(
 
     A network that is dead, exploding or not finite ends the block within a step, after a last report that says
     why. Curves are judged across trials by :class:`akeso.search.DiagnosisStopper` in the driver.
+
+    Ray ends a whole search when a result lacks what its scheduler or searcher goes by. Where that is not ``metric``,
+    name it in ``others``, such as ``{"accuracy": 0.0}``: what a trial that breaks before its first report shows there.
     """
     _tune("akeso.search.ray_watch")
-    return RayHealth(model, optimizer, metric, mode, search_profile(profile), planned_steps)
+    return RayHealth(model, optimizer, metric, mode, search_profile(profile), planned_steps, others)
 
 
 class RayHealth:
     """One watched Ray Tune trial; made by :func:`ray_watch`."""
 
     def __init__(
-        self, model: Any, optimizer: Any, metric: str, mode: str, profile: SearchProfile, planned: int | None
+        self,
+        model: Any,
+        optimizer: Any,
+        metric: str,
+        mode: str,
+        profile: SearchProfile,
+        planned: int | None,
+        others: Mapping[str, Any] | None,
     ) -> None:
+        if others is not None and not isinstance(others, Mapping):
+            raise BadInput(f"others are metrics by name, such as {{'accuracy': 0.0}}, but got {others!r}")
+        self._others = dict(others or {})
         self.metric, self.mode = metric, mode
         self._judge = Judge(profile, Knowledge((), 1), maximize=maximizes(mode))
         self._values: list[float] = []
@@ -139,7 +153,7 @@ class RayHealth:
         if ending is None:
             return False
         # Without a finite value so far it is the worst one that is shown.
-        metrics = self._last or with_metric({}, self.metric, math.nan)
+        metrics = self._last or with_metric(self._others, self.metric, math.nan)
         ray_report(metrics, metric=self.metric, mode=self.mode, verdict=ending)
         return True
 
