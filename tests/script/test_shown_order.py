@@ -35,14 +35,22 @@ REPLACED = """
 for parameter in model.body.parameters():
     parameter.requires_grad_(False)
 body = model.body.weight.clone()
-optimizer = torch.optim.SGD({given}.parameters(), lr=0.1)
+optimizer = torch.optim.SGD({given}, lr=0.1)
 model.head = nn.Linear(8, 3)
 head = model.head.weight.detach().clone()
 fit(optimizer)
 """
 
 
-@pytest.mark.parametrize("given", ["model.head", "model"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model.head.parameters()",
+        "model.parameters()",
+        "filter(lambda p: p.requires_grad, model.parameters())",
+        "[p for p in model.parameters() if p.requires_grad]",
+    ],
+)
 @pytest.mark.parametrize("before", ["", "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"])
 def test_a_layer_that_is_made_after_its_optimizer_is_trained_and_what_is_frozen_stays_so(
     tmp_path, monkeypatch, given, before
@@ -61,7 +69,7 @@ def test_a_layer_that_is_made_after_its_optimizer_is_trained_and_what_is_frozen_
 
 def test_an_optimizer_that_is_needed_before_the_layer_is_made_is_told_in_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    source = NET + REPLACED.format(given="model.head").replace(
+    source = NET + REPLACED.format(given="model.head.parameters()").replace(
         "\nmodel.head =", "\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)\nmodel.head ="
     )
     plain = perform(tmp_path, source, edit("add-to-optimizer", "all"))
@@ -83,7 +91,9 @@ def _change(folder, known, *edits):
 def test_an_optimizer_of_a_later_stage_has_nothing_to_wait_for_in_vain(tmp_path):
     """Without its stage being named, an edit that finds nothing in the first steps is given up."""
     source = (
-        NET + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n" + REPLACED.format(given="model.head")
+        NET
+        + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"
+        + REPLACED.format(given="model.head.parameters()")
     )
     assert "already" in perform(tmp_path, source, edit("add-to-optimizer", "all")).ended
     whole = NET + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"
