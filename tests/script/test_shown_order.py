@@ -482,3 +482,26 @@ def test_what_is_no_logit_is_not_multiplied(tmp_path):
     source = COSINES.format(loss="F.multi_margin_loss")
     refused = perform(tmp_path, source, edit("scale-logits", factor=12.0)).refused
     assert "takes no logits" in refused["scale-logits"] or "by hand" in refused["scale-logits"]
+
+
+SCHEDULED = """
+groups = [{"params": model.head.parameters(), "lr": 0.02}, {"params": model.body.parameters(), "lr": 0.05}]
+optimizer = torch.optim.SGD(groups, momentum=0.9)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+for i in range(0, 64, 4):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x[i:i + 4]), y[i:i + 4]).backward()
+    optimizer.step()
+    schedule.step()
+"""
+
+
+def test_groups_keep_their_proportion_where_a_schedule_is_taken_off_and_the_rate_is_set(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    cure = [edit("hold-learning-rate"), edit("set-learning-rate", to=0.1)]
+    change, tried, names = shown(tmp_path, NET + SCHEDULED, *cure)
+    assert not change.words
+    assert [group["lr"] for group in names["optimizer"].param_groups] == [0.04, 0.1]
+    assert alike(tried["model"], names["model"])

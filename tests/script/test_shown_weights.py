@@ -85,3 +85,50 @@ def test_attentions_and_norms_are_drawn_anew_where_the_script_drew_them_itself(t
     monkeypatch.chdir(tmp_path / "other")
     change, *_ = shown(tmp_path / "other", source.replace(own, ""), edit("reinitialise", scheme="auto"))
     assert "reset_parameters" not in change.diff
+
+
+BY_HAND = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+x, y = torch.randn(64, 16), torch.randint(0, 2, (64,))
+
+class Dense(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(inputs, outputs) * 1e-3)
+        self.b = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return x @ self.w + self.b
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Dense(16, 32), {between}, Dense(32, 2)])
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = torch.tanh(layer(x))
+        return self.layers[-1](x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+for _ in range(3):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("between", ["Dense(32, 32)", "nn.Linear(32, 32)"])
+def test_weights_that_no_layer_of_torch_holds_are_drawn_in_the_change_too(tmp_path, monkeypatch, between):
+    monkeypatch.chdir(tmp_path)
+    source = BY_HAND.replace("{between}", between)
+    change, tried, changed = shown(tmp_path, source, edit("reinitialise", scheme="auto"))
+    assert ("nn.Linear" in "\n".join(added(change))) is ("Linear" in between)
+    assert not change.words
+    for name, weight in tried.items():
+        assert weight.std() == pytest.approx(changed[name].std(), rel=0.25)
+        assert weight.dim() < 2 or weight.std() > 0.1

@@ -22,7 +22,8 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
     scheme, others = _schemes(edit, clues, prescription)
     others = {other: [renamed(name, draft.names) for name in names] for other, names in others.items()}
     drawn = clues.facts.get("drawn") or {}
-    kinds = set(drawn.get("kinds") or (*_LAYERS, *_tables(draft)))
+    kinds = set(drawn["kinds"] if drawn else (*_LAYERS, *_tables(draft)))
+    bare = {renamed(name, draft.names): spread for name, spread in (drawn.get("bare") or {}).items()}
     found = trained(draft, clues)
     whose = f".{found[1]}" if found is not None else ""
     for home in drawn.get("homes") or ():
@@ -31,21 +32,26 @@ def reinitialise(draft: Draft, edit: Edit, clues: Clues, prescription: Prescript
             others = {
                 other: [name.removeprefix(f"{home}.") for name in names] for other, names in others.items()
             }
+            bare = {name.removeprefix(f"{home}."): spread for name, spread in bare.items()}
     small = edit.values.get("tables") == "small"
     lines = _drawing(
         nn, scheme, others, kinds, bool(drawn.get("bias_tables")), small, drawn.get("reset") or ()
     )
+    alone = _bare(nn, bare)
     if found is None:
         how = (
             f"{_draw(nn, scheme)} for every layer, biases at zero"
             if kinds - _TABLES - _RECURRENT
-            else " ".join(lines[1:])
+            else " ".join([*lines[1:], *alone])
         )
         return f"draw the initial weights anew: {how}"
     drop_drawing(draft, _WEIGHTED if drawn else _LAYERS, everything=bool(drawn.get("everything")))
     statement, name = found
     each = f"name, layer in {name}.named_modules" if others else f"layer in {name}.modules"
-    draft.add_before(statement, f"for {each}():", *lines)
+    if lines:
+        draft.add_before(statement, f"for {each}():", *lines)
+    if alone:
+        draft.add_before(statement, f"for name, weight in {name}.named_parameters():", *alone)
     return None
 
 
@@ -129,6 +135,18 @@ def _drawing(
     for number, (test, body) in enumerate(blocks):
         lines.append(f"    {'elif' if number else 'if'} {test}:")
         lines += [f"        {line}" for line in body]
+    return lines
+
+
+def _bare(nn: str, spreads: Mapping[str, float]) -> list[str]:
+    """The body of a loop over parameters that draws those which no layer holds."""
+    lines = []
+    for number, spread in enumerate(dict.fromkeys(spreads.values())):
+        names = tuple(name for name, wanted in spreads.items() if wanted == spread)
+        lines += [
+            f"    {'elif' if number else 'if'} name in {names!r}:",
+            f"        {nn}.init.normal_(weight, std={spread:.4g})",
+        ]
     return lines
 
 

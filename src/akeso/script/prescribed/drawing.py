@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from akeso.torch.surgery.anatomy import NORMS, RECURRENT, WEIGHTED, examine_model
-from akeso.torch.surgery.initialisation import fitting_scheme, is_bias_table
+from akeso.torch.surgery.initialisation import bare_draws, fitting_scheme, is_bias_table
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _RECURRENT = (nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 
 
+@dataclass(frozen=True)
+class Untouched:
+    """What only the weights that a script drew itself can tell of how they are drawn anew."""
+
+    reset: list[str]
+    bare: dict[str, float]
+
+    @staticmethod
+    def of(model: nn.Module) -> Untouched:
+        """Look at a model before anything is done to it."""
+        return Untouched(_otherwise_drawn(model), bare_draws(model))
+
+
 @torch.no_grad()
-def otherwise_drawn(model: nn.Module) -> list[str]:
+def _otherwise_drawn(model: nn.Module) -> list[str]:
     """The kinds of norms and attentions of which one has other weights than it draws itself."""
     kinds = {
         type(module) for module in model.modules() if isinstance(module, (*NORMS, nn.MultiheadAttention))
@@ -43,10 +57,14 @@ def _own(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def how_drawn(
-    model: nn.Module, scheme: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], reset: Sequence[str] = ()
+    model: nn.Module, scheme: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], before: Untouched
 ) -> dict[str, Any]:
-    """The kinds of layers that were drawn anew, the names of those with weights by the scheme that was used, whether
-    there are tables of biases, which were not, whether all parameters of the model were, and the kinds ``reset``."""
+    """How the weights of a model were drawn anew.
+
+    The kinds of layers that were, the names of those with weights by the scheme that was used, whether there are tables
+    of biases, which were not, whether all parameters of the model were, the kinds that drew themselves, and weights
+    that no layer holds with the deviation that each was drawn with.
+    """
     kinds: set[str] = set()
     for module in model.modules():
         known = [kind.__name__ for kind in (*WEIGHTED, *_TABLES, *_RECURRENT) if isinstance(module, kind)]
@@ -67,7 +85,8 @@ def how_drawn(
         "schemes": schemes,
         "bias_tables": tables,
         "everything": everything,
-        "reset": list(reset),
+        "reset": before.reset,
+        "bare": before.bare,
     }
 
 
@@ -75,7 +94,14 @@ def joined(known: dict[str, Any] | None, drawn: dict[str, Any], home: str) -> di
     """What was drawn of one model, together with the others of the same object where it is called ``home`` in that."""
     if not home:
         return drawn
-    before = known or {"kinds": [], "schemes": {}, "bias_tables": False, "everything": True, "reset": []}
+    before = known or {
+        "kinds": [],
+        "schemes": {},
+        "bias_tables": False,
+        "everything": True,
+        "reset": [],
+        "bare": {},
+    }
     schemes: dict[str, list[str]] = {scheme: list(names) for scheme, names in before["schemes"].items()}
     for scheme, names in drawn["schemes"].items():
         schemes.setdefault(scheme, []).extend(f"{home}.{name}".rstrip(".") for name in names)
@@ -85,5 +111,6 @@ def joined(known: dict[str, Any] | None, drawn: dict[str, Any], home: str) -> di
         "bias_tables": before["bias_tables"] or drawn["bias_tables"],
         "everything": before["everything"] and drawn["everything"],
         "reset": sorted({*before["reset"], *drawn["reset"]}),
+        "bare": {**before["bare"], **{f"{home}.{name}": spread for name, spread in drawn["bare"].items()}},
         "homes": [*before.get("homes", ()), home],
     }
