@@ -88,16 +88,22 @@ def test_a_cause_must_not_come_long_after_its_effect():
     class Says(Detector):
         problem: str = "dying-relu"
         step: int = 0
+        confidence: float = 0.9
         name: ClassVar[str] = "says"
 
         def detect(self, history: History) -> Iterator[Symptom]:
-            yield Symptom(self.problem, "error", 0.9, self.step, sentence="So it is.")
+            yield Symptom(self.problem, "error", self.confidence, self.step, sentence="So it is.")
 
     history = Sketch(steps=1000).history()
     late = Profile("p", "", "causes", (Says("learning-rate-too-high", 900), Says("dying-relu", 10)))
     early = Profile("p", "", "causes", (Says("learning-rate-too-high", 10), Says("dying-relu", 10)))
     assert all(not d.because_of for d in examine(history, late).diagnoses)
     assert examine(history, early).diagnoses[1].because_of == ("learning-rate-too-high",)
+    # What is said for want of anything else gives way to whatever is surer, however late that began.
+    last = (Says("learning-rate-too-high", 900), Says("unlearnable-labels", 0, 0.6))
+    assert [d.problem for d in examine(history, Profile("p", "", "causes", last)).diagnoses] == [
+        "learning-rate-too-high"
+    ]
     chain = (Says("non-finite", 40), Says("exploding-gradient", 30), Says("poor-initialisation", 0))
     found = examine(history, Profile("p", "", "causes", chain)).diagnoses
     assert [d.problem for d in found] == ["poor-initialisation", "exploding-gradient", "non-finite"]

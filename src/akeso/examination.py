@@ -168,7 +168,17 @@ def _explains(cause: Symptom, effect: Symptom, slack: int) -> bool:
     """Whether one problem was sure enough, grave enough and early enough to have caused another."""
     if cause.severity == "info" or cause.confidence < _CAUSE:
         return False
+    if _by_exclusion(effect) and cause.confidence > effect.confidence:
+        return True
     return cause.step <= effect.step + slack
+
+
+def _by_exclusion(effect: Symptom) -> bool:
+    """Whether something is said for want of anything else, of a run on the whole: what is surer speaks against it.
+
+    That is so of labels that no validation has told anything about.
+    """
+    return effect.problem == "unlearnable-labels" and "best_validation_over_constant" not in effect.evidence
 
 
 def _framework(history: History) -> str:

@@ -54,6 +54,15 @@ def test_squashing_activations_are_replaced_with_fitting_weights() -> None:
     assert first[1].remedy == "reinitialise"
 
 
+def test_a_signal_that_vanishes_under_long_steps_calls_for_shorter_ones() -> None:
+    history = _history(activations={"1": "ReLU"}, optimizer="SGD", lr=0.8)
+    first = candidates(history, [_found("vanishing-gradient", step=24)])[0].prescription
+    assert [edit.values for edit in first] == [{"to": 0.05}]
+    assert "set-learning-rate" not in str(_remedies(_history(optimizer="SGD", lr=0.05), "vanishing-gradient"))
+    from_the_start = candidates(history, [_found("vanishing-gradient", step=0)])
+    assert "set-learning-rate" not in str([cure.prescription for cure in from_the_start])
+
+
 def test_shortcuts_come_with_norms_and_first_in_very_deep_stacks() -> None:
     history = _history(activations={"1": "ReLU"})
     history.layers = history.layers * 2

@@ -136,6 +136,13 @@ def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
     assert math.isnan(value)
 
 
+def test_an_error_beyond_one_is_a_percentage_only_where_that_is_written() -> None:
+    heard = PrintedMetrics()
+    for line in ("val error 1.6159", "val error 0.3227", "test error: 12.5 %"):
+        heard.hear(line, 1)
+    assert heard.as_fact() == {"val_error": [[1, 1.6159], [1, 0.3227]], "test_error": [[1, 0.125]]}
+
+
 def test_percentages_without_a_sign_are_brought_to_shares() -> None:
     heard = PrintedMetrics()
     for step, accuracy in enumerate((0.9, 55.0, 91.5)):

@@ -81,6 +81,25 @@ def test_probabilities_under_a_loss_of_their_logarithms_are_none_any_more(tmp_pa
     assert alike(tried, changed)
 
 
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [
+        ("F.mse_loss", "F.one_hot(y[i:i + 16], 3).float()"),
+        ("F.multi_margin_loss", "y[i:i + 16]"),
+    ],
+)
+def test_targets_that_the_new_loss_takes_as_they_are_need_no_words(tmp_path, monkeypatch, loss, target):
+    monkeypatch.chdir(tmp_path)
+    source = CLASSES.replace("F.nll_loss", loss).replace("y[i:i + 16])", f"{target})")
+    edits = [
+        edit("substitute-activation", "output", from_="Softmax", to="none"),
+        edit("substitute-loss", from_=loss.removeprefix("F."), to="cross_entropy"),
+    ]
+    change, tried, changed = shown(tmp_path, source, *edits)
+    assert not change.words
+    assert alike(tried, changed)
+
+
 def test_another_optimizer_keeps_the_weight_decay_however_its_parameters_are_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change, tried, changed = shown(tmp_path, CLASSES, edit("substitute-optimizer", to="Adam", lr=0.01))

@@ -35,14 +35,22 @@ REPLACED = """
 for parameter in model.body.parameters():
     parameter.requires_grad_(False)
 body = model.body.weight.clone()
-optimizer = torch.optim.SGD({given}.parameters(), lr=0.1)
+optimizer = torch.optim.SGD({given}, lr=0.1)
 model.head = nn.Linear(8, 3)
 head = model.head.weight.detach().clone()
 fit(optimizer)
 """
 
 
-@pytest.mark.parametrize("given", ["model.head", "model"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model.head.parameters()",
+        "model.parameters()",
+        "filter(lambda p: p.requires_grad, model.parameters())",
+        "[p for p in model.parameters() if p.requires_grad]",
+    ],
+)
 @pytest.mark.parametrize("before", ["", "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"])
 def test_a_layer_that_is_made_after_its_optimizer_is_trained_and_what_is_frozen_stays_so(
     tmp_path, monkeypatch, given, before
@@ -61,7 +69,7 @@ def test_a_layer_that_is_made_after_its_optimizer_is_trained_and_what_is_frozen_
 
 def test_an_optimizer_that_is_needed_before_the_layer_is_made_is_told_in_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    source = NET + REPLACED.format(given="model.head").replace(
+    source = NET + REPLACED.format(given="model.head.parameters()").replace(
         "\nmodel.head =", "\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)\nmodel.head ="
     )
     plain = perform(tmp_path, source, edit("add-to-optimizer", "all"))
@@ -83,7 +91,9 @@ def _change(folder, known, *edits):
 def test_an_optimizer_of_a_later_stage_has_nothing_to_wait_for_in_vain(tmp_path):
     """Without its stage being named, an edit that finds nothing in the first steps is given up."""
     source = (
-        NET + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n" + REPLACED.format(given="model.head")
+        NET
+        + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"
+        + REPLACED.format(given="model.head.parameters()")
     )
     assert "already" in perform(tmp_path, source, edit("add-to-optimizer", "all")).ended
     whole = NET + "fit(torch.optim.Adam(model.parameters(), lr=0.01))\n"
@@ -472,3 +482,26 @@ def test_what_is_no_logit_is_not_multiplied(tmp_path):
     source = COSINES.format(loss="F.multi_margin_loss")
     refused = perform(tmp_path, source, edit("scale-logits", factor=12.0)).refused
     assert "takes no logits" in refused["scale-logits"] or "by hand" in refused["scale-logits"]
+
+
+SCHEDULED = """
+groups = [{"params": model.head.parameters(), "lr": 0.02}, {"params": model.body.parameters(), "lr": 0.05}]
+optimizer = torch.optim.SGD(groups, momentum=0.9)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+for i in range(0, 64, 4):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x[i:i + 4]), y[i:i + 4]).backward()
+    optimizer.step()
+    schedule.step()
+"""
+
+
+def test_groups_keep_their_proportion_where_a_schedule_is_taken_off_and_the_rate_is_set(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    cure = [edit("hold-learning-rate"), edit("set-learning-rate", to=0.1)]
+    change, tried, names = shown(tmp_path, NET + SCHEDULED, *cure)
+    assert not change.words
+    assert [group["lr"] for group in names["optimizer"].param_groups] == [0.04, 0.1]
+    assert alike(tried["model"], names["model"])

@@ -57,6 +57,18 @@ def test_what_was_only_suspected_is_run_to_its_end_before_a_cure_is_believed(
     assert program.reached[Prescription()] == (100 if status == "healthy" else 15)
 
 
+def test_labels_that_a_cure_has_learnt_from_are_not_said_to_carry_no_signal() -> None:
+    class Deaf(Resumable):
+        def attempt(self, prescription: Prescription, **options: Any) -> Attempt:
+            made = super().attempt(prescription, **options)
+            found = (_found("learning-rate-too-high"), _found("unlearnable-labels"))
+            return made if prescription else replace(made, diagnoses=found)
+
+    outcome = akeso.treat(Deaf(lambda cure, steps: 0.9 if cure else 0.1))
+    assert outcome.status == "repaired"
+    assert [found.problem for found in outcome.diagnoses] == ["learning-rate-too-high"]
+
+
 def _found(problem: str) -> Diagnosis:
     return Diagnosis(problem, "error", 0.8, "", 9, {}, (), (), "")
 

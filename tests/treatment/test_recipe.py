@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import akeso
 from akeso.errors import BadInput
 from akeso.treatment import Edit, Prescription
+from akeso.treatment.metrics import resolve
 from akeso.treatment.recipe import Recipe
 from akeso.treatment.recipe_program import RecipeProgram
 from tests.treatment.programs import sick
@@ -122,6 +123,10 @@ def test_the_callers_random_state_is_left_alone() -> None:
     expected = torch.Generator().manual_seed(5).get_state()
     plain(recipe(epochs=1))
     assert torch.equal(torch.get_rng_state(), expected)
+
+
+def test_a_metric_without_a_name_is_called_one() -> None:
+    assert resolve(lambda output, target: 1.0, None, None, "unknown", "custom", "none").name == "metric"
 
 
 @pytest.mark.parametrize(

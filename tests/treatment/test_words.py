@@ -37,6 +37,20 @@ def test_a_run_that_was_stopped_early_is_said_to_have_been_and_where() -> None:
     assert f"(stopped early, after {share} steps)" in said(outcome)
 
 
+def test_weights_that_were_better_on_the_way_are_told_of(tmp_path: Path) -> None:
+    outcome = akeso.treat(Resumable(lambda cure, steps: 0.9))
+    best = outcome.best
+    assert best is not None
+    for name in ("last", "best"):
+        (tmp_path / f"{name}.safetensors").touch()
+    curve = ((20, 0.7), (40, 0.99), (60, 0.9), (80, 0.9), (100, 0.9))
+    for points, told in ((curve, True), (curve[2:], False)):
+        ended = replace(best, metric_name="val_accuracy", curve=points)
+        tried = tuple(replace(one, attempt=ended) if one.attempt is best else one for one in outcome.attempts)
+        text = said(replace(outcome, attempts=tried, weights=str(tmp_path / "last.safetensors")))
+        assert ("weights of its best evaluation, val_accuracy 0.99 after 40 steps" in text) is told
+
+
 def test_the_time_that_went_by_is_told_beside_the_steps() -> None:
     outcome = replace(akeso.treat(Scripted(0.5, lambda cure: 0.9)), cost=Cost(1.5, 130.0))
     for text in (said(outcome), str(outcome)):

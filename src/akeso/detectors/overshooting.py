@@ -19,6 +19,7 @@ from akeso.detectors.steps import (
     adaptive,
     last_rate,
     longest_update,
+    of_their_size,
     optimizer_name,
     rate,
     rate_at,
@@ -110,7 +111,7 @@ class LearningRateTooHigh(Detector):
                 **stand.evidence(),
             },
             "The learning rate is too high: "
-            + (f"a step changes the weights by {longest:.1%} of their size" if math.isfinite(longest) else "")
+            + (f"a step changes the weights by {of_their_size(longest)}" if math.isfinite(longest) else "")
             + (", and " if math.isfinite(longest) else "")
             + (f"the loss rose to {1 + rise:.3g} times its start." if overshot else "the loss stays high."),
         )
@@ -187,7 +188,7 @@ class LearningRateTooHigh(Detector):
                 if stifled
                 else f"the weights have grown to {float(np.median(growth)):.3g} times their size"
                 if grown
-                else f"a step changes the weights by {float(np.median(steps)):.1%} of their size"
+                else f"a step changes the weights by {of_their_size(float(np.median(steps)))}"
             )
             + ", and little is learnt.",
         )

@@ -42,6 +42,15 @@ def usual_rate(optimizer: str, momentum: float = 0.0) -> float:
     return rate
 
 
+def of_their_size(ratio: float) -> str:
+    """How much of something is changed, in words: percentages of many digits say nothing.
+
+    >>> of_their_size(0.132), of_their_size(1377784479.916)
+    ('13.2% of their size', '1.38e+09 times their size')
+    """
+    return f"{ratio:.1%} of their size" if ratio < 10 else f"{ratio:.3g} times their size"
+
+
 def optimizer_name(history: History) -> str:
     """What the first optimizer is called; empty where none was seen."""
     optimizers = list(history.facts.get("optimizers") or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from akeso.detectors import network
 from akeso.diagnosis import Diagnosis
 from akeso.history import History
 from akeso.remedies._base import Remedy
@@ -82,6 +83,22 @@ class LowerRate(Remedy):
             yield Prescription([*held, set_rate(5 * usual)])  # short trainings have no time for less
         yield Prescription([*held, set_rate(min(rate / 10, _TOP * usual))])
         yield Prescription([*held, set_rate(usual / 5 if rate > 30 * usual else rate / 3)])
+
+
+class LowerSpent(Remedy):
+    """Lower rates, where the signal was there when training began and long steps are the likely end of it.
+
+    What reached the last layer at first shows that the network can carry it as it is.
+    """
+
+    name = "set-learning-rate"
+
+    def prescribe(self, history: History, diagnoses: Sequence[Diagnosis]) -> Iterable[Prescription]:
+        facts = chart(history)
+        start, _ = network.extent(history)
+        later = any(found.problem == "vanishing-gradient" and found.step > start for found in diagnoses)
+        if later and facts.peak_rate > facts.usual_rate:
+            yield from LowerRate().prescribe(history, diagnoses)
 
 
 class RaiseLow(Remedy):

@@ -67,6 +67,9 @@ _SHORT: Final = {"wer", "cer", "ser", "map", "r2"}
 _OF_THE_FIRST: Final = {"hr"}
 #: Shares, whose percentages are brought to 0..1.
 SHARES: Final = {"accuracy", "f1", "auc", "auprc", "precision", "recall", "dice", "iou", "error"}
+#: Those that are shares and nothing else: an error may have a unit of its own, and one beyond 1 is no percentage unless
+#: that is written.
+_NOTHING_ELSE: Final = SHARES - {"error"}
 #: What stands right before the colon when the number is no metric: "best loss at epoch: 3".
 _NO_METRIC: Final = {
     "epoch", "step", "iteration", "iter", "batch", "time", "lr", "size", "seed", "eta", "patience", "at",
@@ -335,7 +338,7 @@ class PrintedMetrics:
         fact = {}
         for label, values in self._values.items():
             largest = max((value for _, value in values if value == value), default=0.0)
-            percent = label.rpartition("_")[2] in SHARES and 1.0 < largest <= 100.0
+            percent = label.rpartition("_")[2] in _NOTHING_ELSE and 1.0 < largest <= 100.0
             fact[label] = [[step, value / 100 if percent else value] for step, value in values]
         return fact
 

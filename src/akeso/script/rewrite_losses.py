@@ -35,6 +35,8 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
         else:
             draft.replace(call.func, f"{draft.alias('torch.nn')}.{_MODULE[new]}")
         done = True
+    if done and clues.facts.get("targets_fit"):
+        return None
     if new == "cross_entropy" and old not in ("nll_loss", ""):
         hint = "give cross entropy raw scores of shape (batch, classes) and class numbers of type long"
         return hint if done else f"use cross entropy in the place of {old}; {hint}"

@@ -12,13 +12,29 @@ from akeso.script.rewrite_classes import method
 
 
 def given_parameters(draft: Draft, optimizer: ast.Call) -> ast.Call | None:
-    """The call of ``parameters()`` that an optimizer is given, by way of a list and of one name as well."""
+    """The call of ``parameters()`` that an optimizer is given, by way of a list and of one name as well.
+
+    Those that are frozen may be left out of it.
+    """
     given: ast.AST | None = optimizer.args[0] if optimizer.args else None
     if isinstance(given, ast.Name):
         given = _set_once(draft, given)
     if isinstance(given, ast.Call) and name_of(given) == "list" and len(given.args) == 1:
         given = given.args[0]
+    given = _not_frozen(draft, given) or given
     return given if isinstance(given, ast.Call) and name_of(given) == "parameters" else None
+
+
+def _not_frozen(draft: Draft, given: ast.AST | None) -> ast.expr | None:
+    """What is gone through for all that is trainable: the end of a ``filter``, or of a comprehension."""
+    if isinstance(given, ast.Call) and name_of(given) == "filter" and len(given.args) == 2:
+        test, through = given.args
+        return through if "requires_grad" in draft.text(test) else None
+    if not isinstance(given, ast.ListComp | ast.GeneratorExp) or len(given.generators) != 1:
+        return None
+    (each,) = given.generators
+    trainable = [f"{draft.text(given.elt)}.requires_grad"] == [draft.text(test) for test in each.ifs]
+    return each.iter if trainable and draft.text(each.target) == draft.text(given.elt) else None
 
 
 def _set_once(draft: Draft, name: ast.Name) -> ast.expr | None:

@@ -61,6 +61,7 @@ def resolve(
     limit = threshold if threshold is not None else threshold_of(loss, output)
     if callable(metric):
         name = getattr(metric, "__name__", type(metric).__name__)
+        name = name if name.isidentifier() else "metric"  # a lambda has none of its own
         return Metric(name, True if higher is None else higher, metric, limit)
     if metric is None:
         metric = {"regression": "r2", "autoencoder": "mse", "unknown": "loss"}.get(task, "accuracy")

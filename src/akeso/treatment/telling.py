@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,10 +13,15 @@ from rich.syntax import Syntax
 
 from akeso.remedies.edit import Prescription
 from akeso.treatment.outcome import Outcome, Tried
+from akeso.treatment.plans.judging import falls_back
 from akeso.treatment.script_watched import ONLY_WATCHED
 
 if TYPE_CHECKING:
     from akeso.script.rewrite import Change
+
+
+#: The figures by which a script's run keeps the weights of its best evaluation.
+_KEPT_BY: Final = ("val_accuracy", "val_loss")
 
 
 class Teller:
@@ -85,6 +90,8 @@ class Teller:
         self._change(change)
         if outcome.weights and (outcome.after is None or math.isfinite(outcome.after)):
             say(f"\nweights of the best model: {outcome.weights}", markup=False)
+            if on_its_way := _better_on_its_way(outcome):
+                say(on_its_way, markup=False)
             for name, file in weights_beside(outcome).items():
                 say(f"and of {name}, which is trained with it: {file}", markup=False)
         say(f"run: {run}", markup=False)
@@ -120,6 +127,20 @@ def weights_beside(outcome: Outcome) -> dict[str, Path]:
         return {}
     others = sorted(file.parent.glob(f"last-*{file.suffix}"))
     return {other.stem.removeprefix("last-"): other for other in others}
+
+
+def _better_on_its_way(outcome: Outcome) -> str:
+    """Where the weights lie that were better by far than those at the end, in words; empty where there are none."""
+    file, attempt = Path(outcome.weights), outcome.best
+    kept = file.with_stem("best")
+    if attempt is None or attempt.metric_name not in _KEPT_BY or file.stem != "last" or not kept.exists():
+        return ""
+    if not falls_back(attempt, among=len(attempt.curve)):
+        return ""
+    pick = max if attempt.higher_is_better else min
+    step, value = pick(attempt.curve, key=lambda point: point[1])
+    figure = f"{attempt.metric_name} {value:.4g} after {step} steps"
+    return f"weights of its best evaluation, {figure}, which it has lost by its end: {kept}"
 
 
 def _headline(outcome: Outcome) -> str:

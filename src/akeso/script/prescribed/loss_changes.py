@@ -74,6 +74,14 @@ def substituted(call: Call, new: str, scores: tuple[str, Tensor] | None) -> Call
     raise Refused(f"{new} cannot be put in from outside")
 
 
+def takes_as_they_are(call: Call, target: Tensor) -> bool:
+    """Whether a loss takes these targets without any change: shares of classes and of yes, and class numbers."""
+    if target.is_floating_point():
+        return target.shape == call.prediction.shape
+    numbers = call.name == "cross_entropy" and target.dtype == torch.long
+    return numbers and target.dim() == call.prediction.dim() - 1
+
+
 def told_of_rates(call: Call, *, log_input: bool) -> Call:
     """The call of a loss of counts that takes what it is given for logarithms of rates, or for the rates."""
     if call.name != "poisson_nll_loss":

@@ -86,7 +86,7 @@ def reinitialise(
             module.reset_parameters()  # type: ignore[operator]
         else:
             for parameter in fresh:
-                _bare(parameter, [vector.numel() for vector in model.parameters() if vector.dim() == 1])
+                _bare(parameter, _vectors(model))
     if not done:
         raise Refused("the model has no parameters")
     return f"weights drawn anew ({scheme})"
@@ -97,6 +97,32 @@ def redraw_held(tensors: Sequence[Tensor]) -> int:
     """Draw weights that a script holds itself anew where they are out of range; how many were."""
     vectors = [tensor.numel() for tensor in tensors if tensor.dim() == 1]
     return sum(_bare(tensor, vectors, written_out=True) for tensor in tensors)
+
+
+def bare_draws(model: nn.Module) -> dict[str, float]:
+    """Weights that no layer holds and that will be drawn anew, with the deviation they are drawn with, by name."""
+    held = (
+        *WEIGHTED,
+        *NORMS,
+        nn.RNNBase,
+        nn.RNNCellBase,
+        nn.Embedding,
+        nn.EmbeddingBag,
+        nn.MultiheadAttention,
+    )
+    found = {}
+    for home, module in model.named_modules():
+        if isinstance(module, held) or callable(getattr(module, "reset_parameters", None)):
+            continue
+        for name, parameter in nn.Module.named_parameters(module, recurse=False):
+            spread = _wanted(parameter, _vectors(model))
+            if spread is not None:
+                found[f"{home}.{name}".lstrip(".")] = spread
+    return found
+
+
+def _vectors(model: nn.Module) -> list[int]:
+    return [vector.numel() for vector in model.parameters() if vector.dim() == 1]
 
 
 def fitting_scheme(kind: str) -> str:
@@ -120,22 +146,30 @@ def _draw(weight: Tensor, scheme: str, *, tied: bool) -> None:
 
 
 def _bare(weight: Tensor, vectors: list[int], *, written_out: bool = False) -> bool:
-    """Draw a weight that no layer holds anew where it is out of range for the number of its inputs; whether it was.
+    """Draw a weight that no layer holds anew where it is out of range; whether it was."""
+    spread = _wanted(weight, vectors, written_out=written_out)
+    if spread is None:
+        return False
+    weight.normal_(std=spread)
+    return True
+
+
+def _wanted(weight: Tensor, vectors: list[int], *, written_out: bool = False) -> float | None:
+    """The deviation that a weight should be drawn with which is out of range for the number of its inputs.
 
     A matrix is used as layers use theirs, outputs first, or ``written_out`` the other way round: the vectors beside
     it, which are mostly biases, tell.
     """
     if weight.dim() < 2 or not weight.is_floating_point():
-        return False
+        return None
     inputs = math.prod(weight.shape[1:])
     if weight.dim() == 2:
         rows, columns = (size in vectors for size in weight.shape)
         inputs = weight.shape[0] if (columns and not rows) or (written_out and columns == rows) else inputs
-    spread = float(weight.std()) * math.sqrt(inputs)
+    spread = float(weight.detach().std()) * math.sqrt(inputs)
     if math.isfinite(spread) and _NARROWEST < spread < _WIDEST:
-        return False
-    weight.normal_(std=math.sqrt(2.0 / inputs))
-    return True
+        return None
+    return math.sqrt(2.0 / inputs)
 
 
 def _recurrent(module: nn.Module) -> None:

@@ -7,10 +7,11 @@ import math
 import time
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.outcome import Cost, Outcome, Status, Tried, stopped
 from akeso.treatment.plans._base import Wishes
@@ -24,6 +25,8 @@ _BATCHES = 4
 _LENGTH = 400
 #: How often luck alone may put a model ahead of the untreated one.
 _LUCK = 0.05
+#: What no training finds anything in; one that learns from it shows otherwise.
+_NO_SIGNAL: Final = "unlearnable-labels"
 
 
 class Ledger:
@@ -154,7 +157,7 @@ class Ledger:
             before=first.metric if _alike(first, best) else None,
             before_whole=first.whole,
             after=best.metric,
-            diagnoses=first.diagnoses,
+            diagnoses=_not_refuted(first, best, status),
             prescription=made_edits(best).at_one_rate(),
             attempts=tried,
             cost=Cost(self._steps / self.planned, time.perf_counter() - self._began),
@@ -166,6 +169,13 @@ class Ledger:
             notes=tuple(self.notes) + best.notes,
             **more,
         )
+
+
+def _not_refuted(first: Attempt, best: Attempt, status: Status) -> tuple[Diagnosis, ...]:
+    """What was found, but for labels without a signal where another training has found one in them."""
+    found = {one.problem for one in best.diagnoses}
+    learnt = status in ("repaired", "improved") and bool(best.prescription) and _NO_SIGNAL not in found
+    return tuple(one for one in first.diagnoses if not (learnt and one.problem == _NO_SIGNAL))
 
 
 def _alike(first: Attempt, best: Attempt) -> bool:

@@ -20,6 +20,7 @@ from akeso.script.prescribed.loss_changes import (
     between_zero_and_one,
     multiplied,
     substituted,
+    takes_as_they_are,
     told_of_rates,
     without_missing,
 )
@@ -170,6 +171,8 @@ class Losses(Part):
             return told_of_rates(call, log_input=bool(edit.values["log_input"]))
         behind = scores_behind(call.prediction)
         changed = substituted(call, str(edit.values["to"]), behind)
+        fit = self.ledger.facts.get("targets_fit", True) and takes_as_they_are(changed, call.target)
+        self.ledger.facts["targets_fit"] = fit
         if behind is not None and changed.prediction is behind[1]:
             self.ledger.facts["taken_off"] = behind[0]
             for other in self.ledger.prescription:

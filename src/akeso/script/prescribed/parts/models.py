@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from akeso.remedies.edit import EVERYTHING, Edit
 from akeso.script.prescribed.case import Case, case_of
-from akeso.script.prescribed.drawing import how_drawn, joined
+from akeso.script.prescribed.drawing import Untouched, how_drawn, joined
 from akeso.script.prescribed.functions import PROBABILITIES
 from akeso.script.prescribed.inserted import Before
 from akeso.script.prescribed.ledger import Ledger
@@ -94,6 +94,7 @@ class Models(Part):
             before = Before(model, args, kwargs) if placed else None
             whole = any(edit.values.get("from") == EVERYTHING for edit in edits)
             function = output_function(examine_model(model, args, kwargs)) if whole else ""
+            untouched = Untouched.of(model)
             done = operate(model, edits, args, kwargs)
             refused = dict(done.refused)
             home = _home(model, case)
@@ -109,7 +110,7 @@ class Models(Part):
                     self.ledger.mark(edit)
                     if edit.remedy == "reinitialise":
                         scheme = str(edit.values.get("scheme", "auto"))
-                        drawn = how_drawn(model, scheme, args, kwargs)
+                        drawn = how_drawn(model, scheme, args, kwargs, untouched)
                         self.ledger.facts["drawn"] = joined(self.ledger.facts.get("drawn"), drawn, home)
             for note in done.notes:
                 self.ledger.note(note)

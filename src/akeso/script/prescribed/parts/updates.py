@@ -16,6 +16,7 @@ from akeso.script.prescribed.ledger import Ledger
 from akeso.script.prescribed.part import Part
 from akeso.script.prescribed.patching import patched
 from akeso.script.prescribed.places import caller
+from akeso.torch import groups
 
 if TYPE_CHECKING:
     from akeso.script.prescribed.operation import Operation
@@ -99,9 +100,12 @@ class Updates(Part):
         before = self._highest.get(id(optimizer), given)
         top = self._highest[id(optimizer)] = [max(pair) for pair in zip(before, self._rates, strict=False)]
         wanted = self._prescribed()
-        if wanted is None or not top or not top[0]:
-            return top
-        return [rate * wanted / top[0] for rate in top]
+        leading = groups.leading(optimizer)
+        of = next(
+            (rate for group, rate in zip(optimizer.param_groups, top, strict=False) if group is leading), 0
+        )
+        # Groups with rates of their own keep their proportion.
+        return top if wanted is None or not of else [rate * wanted / of for rate in top]
 
     def _prescribed(self) -> float | None:
         """The rate that the prescription asks for, where it does."""
