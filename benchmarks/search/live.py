@@ -24,7 +24,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from akeso.search import memory
+from akeso.search import attributes
 from akeso.search.measures import Result, time_of_best, time_saved, time_to_reach, top_hit_ratio
 from akeso.search.simulation import Ended
 from akeso.search.verdict import CONTINUE, Action, Verdict
@@ -130,7 +130,7 @@ def opened(search: Search, folder: Path, task: Task, size: Size) -> Any:
 
 def verdict_of(trial: Any) -> Verdict:
     """How akeso, if it was that, ended a trial."""
-    indicator = trial.user_attrs.get(memory.TRIAL, {}).get("indicator")
+    indicator = trial.user_attrs.get(attributes.TRIAL, {}).get("indicator")
     if not indicator:
         return CONTINUE
     action: Action = "stop" if trial.state.name == "PRUNED" else "finish"

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 import akeso
-from akeso.search import memory
+from akeso.search import attributes
 from akeso.search.curves import Curve, Knowledge
 from akeso.search.report import of_study
 
@@ -87,7 +87,7 @@ def test_several_objectives_are_not_given_up_for_a_trial_that_is_not_feasible() 
             made.add_trial(
                 create_trial(
                     values=curve[-1],
-                    user_attrs={memory.TRIAL: about, memory.CURVE: curve},
+                    user_attrs={attributes.TRIAL: about, attributes.CURVE: curve},
                     constraints={"room": violated if number < 4 else -1.0},
                 )
             )
@@ -110,8 +110,8 @@ def test_constraints_are_read_as_optuna_had_them_before_they_had_names() -> None
         def __init__(self, known: Any) -> None:
             self.system_attrs = {} if known is None else {"constraints": known}
 
-    assert memory.constraints_of(Before(None)) == {}
-    assert memory.constraints_of(Before([0.5, -1.0])) == {"0": 0.5, "1": -1.0}
-    assert not memory.is_feasible(Before((0.5, -1.0)))
-    assert memory.is_feasible(Before((0.0, -1.0)))
-    assert memory.is_feasible(Before(None))
+    assert attributes.constraints_of(Before(None)) == {}
+    assert attributes.constraints_of(Before([0.5, -1.0])) == {"0": 0.5, "1": -1.0}
+    assert not attributes.is_feasible(Before((0.5, -1.0)))
+    assert attributes.is_feasible(Before((0.0, -1.0)))
+    assert attributes.is_feasible(Before(None))

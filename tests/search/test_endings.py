@@ -12,7 +12,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 import akeso
-from akeso.search import DiagnosisPruner, memory
+from akeso.search import DiagnosisPruner, attributes, memory
 from akeso.search.report import of_study, shown_report
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -57,7 +57,7 @@ def test_what_our_pruner_said_is_kept_where_the_objective_asks_it_inside_a_watch
     last = made.trials[-1]
     assert last.state == TrialState.PRUNED
     assert last.user_attrs["akeso:problem"] == "hopeless-curve"
-    about = last.user_attrs[memory.TRIAL]
+    about = last.user_attrs[attributes.TRIAL]
     assert (about["outcome"], about["indicator"]) == ("stopped", "forecast")
     assert about["expected"] > 1
 
@@ -78,7 +78,7 @@ def test_a_trial_that_was_ended_stays_so_whatever_is_made_of_the_signal(then: st
 
     made.optimize(run, n_trials=1)
     assert made.trials[0].state == TrialState.PRUNED
-    assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "stopped"
+    assert made.trials[0].user_attrs[attributes.TRIAL]["outcome"] == "stopped"
 
 
 def test_an_interruption_is_none_of_ours() -> None:
@@ -93,7 +93,7 @@ def test_an_interruption_is_none_of_ours() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         made.optimize(run, n_trials=1)
-    assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "crashed"
+    assert made.trials[0].user_attrs[attributes.TRIAL]["outcome"] == "crashed"
     assert [(row["outcome"], row["sentence"]) for row in of_study(made)] == [("crashed", "KeyboardInterrupt")]
 
 
@@ -116,7 +116,7 @@ def test_a_trial_that_was_cut_off_goes_on_where_it_stood(numbered: bool) -> None
     trial = made.trials[0]
     assert sorted(trial.intermediate_values) == list(range(6))
     assert [row[0] for row in seen] == [trial.intermediate_values[step] for step in range(6)]
-    assert trial.user_attrs[memory.TRIAL]["reports"] == 6
+    assert trial.user_attrs[attributes.TRIAL]["reports"] == 6
 
 
 def test_a_second_watch_of_a_trial_is_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -174,7 +174,7 @@ def test_steps_that_are_reported_after_later_ones_are_taken_in_their_order(
     with caplog.at_level(logging.WARNING, "akeso.search"):
         made.optimize(run, n_trials=2)
     assert [trial.value for trial in made.trials] == [0.6, 0.6]
-    assert made.trials[0].user_attrs[memory.TRIAL]["losses"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert made.trials[0].user_attrs[attributes.TRIAL]["losses"] == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert ["step 1 after step 2" in message for message in caplog.messages] == [True]
 
 
@@ -208,7 +208,7 @@ def test_a_trial_that_completes_although_an_error_left_its_block_has_finished() 
         "completed, although its with block was left by GeneratorExit",
     ]
     # They ran to their end: others are compared with them.
-    assert all(memory.curve_of(trial, 0, (False,), 3, "last").full for trial in made.trials)
+    assert all(attributes.curve_of(trial, 0, (False,), 3, "last").full for trial in made.trials)
 
 
 def test_an_objective_that_fails_after_its_block_ends_no_other_trial_at_its_own_expense(
@@ -226,7 +226,7 @@ def test_an_objective_that_fails_after_its_block_ends_no_other_trial_at_its_own_
     made = study()
     made.optimize(run, n_trials=3, catch=(OSError,))
     assert [trial.state.name for trial in made.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert [memory.about(trial)["outcome"] for trial in made.trials] == ["finished early"] * 3
+    assert [attributes.about(trial)["outcome"] for trial in made.trials] == ["finished early"] * 3
     assert not caplog.records
 
 
@@ -235,12 +235,12 @@ def test_attributes_that_somebody_else_wrote_under_our_names_break_nothing() -> 
     made.set_user_attr(memory.PROFILE, "mine")
 
     def run(trial: optuna.Trial) -> Any:
-        for name in (memory.TRIAL, memory.SHADOW, "akeso:step"):
+        for name in (attributes.TRIAL, attributes.SHADOW, "akeso:step"):
             trial.set_user_attr(name, "mine")
         with akeso.search.watch(trial, epochs=3) as health:
             for value in (1.0, 0.5, 0.4):
                 health.report(value)
-        trial.set_user_attr(memory.TRIAL, "mine")
+        trial.set_user_attr(attributes.TRIAL, "mine")
         return health.value
 
     made.optimize(run, n_trials=4)
@@ -274,7 +274,7 @@ def test_without_a_model_the_step_is_that_of_the_report() -> None:
 
     made.optimize(run, n_trials=2)
     assert made.trials[0].user_attrs["akeso:step"] == 300
-    assert made.trials[1].user_attrs[memory.SHADOW]["step"] == 300
+    assert made.trials[1].user_attrs[attributes.SHADOW]["step"] == 300
 
 
 def test_an_objective_can_be_tried_out_whatever_it_returns() -> None:

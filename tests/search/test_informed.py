@@ -13,7 +13,7 @@ from optuna.trial import TrialState, create_trial
 
 import akeso
 from akeso.errors import BadInput
-from akeso.search import DiagnosisPruner, InformedSampler, memory
+from akeso.search import DiagnosisPruner, InformedSampler, attributes
 from akeso.search.informed import inform, shown
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -123,8 +123,8 @@ def study_of(*trials: Any, direction: str = "minimize") -> optuna.Study:
 
 
 def stopped(reports: dict[int, float], **about: Any) -> Any:
-    attributes = {memory.TRIAL: about} if about else {}
-    return create_trial(state=TrialState.PRUNED, intermediate_values=reports, user_attrs=attributes)
+    known = {attributes.TRIAL: about} if about else {}
+    return create_trial(state=TrialState.PRUNED, intermediate_values=reports, user_attrs=known)
 
 
 def test_stopped_trials_are_shown_with_the_end_foreseen_or_the_last_known() -> None:
@@ -146,7 +146,7 @@ def test_stopped_trials_are_shown_with_the_end_foreseen_or_the_last_known() -> N
 
 
 def settled(value: float, reports: dict[int, float], **about: Any) -> Any:
-    return create_trial(value=value, intermediate_values=reports, user_attrs={memory.TRIAL: about})
+    return create_trial(value=value, intermediate_values=reports, user_attrs={attributes.TRIAL: about})
 
 
 @pytest.mark.parametrize("up", [1.0, -1.0])

@@ -10,7 +10,7 @@ import numpy as np
 import optuna
 import pytest
 
-from akeso.search import load, memory, record
+from akeso.search import attributes, load, record
 from akeso.search.curves import Curve, Knowledge
 from akeso.search.forecast import Forecast
 from akeso.search.kin import Kin
@@ -203,11 +203,11 @@ def test_a_study_keeps_training_losses_and_reads_them_again(tmp_path: Any) -> No
     for trial in again.trials:
         if trial.state.name != "COMPLETE":
             continue
-        traits = memory.traits_of(trial)
+        traits = attributes.traits_of(trial)
         assert traits.params == trial.params
         assert len(traits.losses) == len(trial.intermediate_values)
         assert all(map(math.isfinite, traits.losses))
-        curve = memory.curve_of(trial, 0, (False,), 4, "last")
+        curve = attributes.curve_of(trial, 0, (False,), 4, "last")
         assert curve.traits == traits
         assert math.isnan(curve.expected)
 
@@ -225,10 +225,10 @@ def test_what_a_given_up_trial_was_expected_to_come_to_is_kept() -> None:
         return float(health.value)
 
     study.optimize(run, n_trials=25)
-    given_up = [t for t in study.trials if t.user_attrs[memory.TRIAL].get("indicator") == "forecast"]
+    given_up = [t for t in study.trials if t.user_attrs[attributes.TRIAL].get("indicator") == "forecast"]
     assert given_up
     for trial in given_up:
-        expected = memory.curve_of(trial, 0, (True,), 20, "last").expected
+        expected = attributes.curve_of(trial, 0, (True,), 20, "last").expected
         assert -expected == pytest.approx(trial.params["end"], abs=0.15)
 
 

@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 import akeso
 from akeso.errors import BadInput
-from akeso.search import DiagnosisPruner, memory
+from akeso.search import DiagnosisPruner, attributes
 from akeso.search.report import of_study, shown_report
 from tests.search.trials import build, data, objective, train_epoch
 
@@ -48,13 +48,13 @@ def test_a_diverging_trial_is_pruned_within_an_epoch_with_its_reason() -> None:
     assert healthy.value == healthy.intermediate_values[4]
     assert diverged.state == TrialState.PRUNED
     assert not diverged.intermediate_values  # it ended within its first epoch
-    attributes = diverged.user_attrs
-    assert attributes["akeso:outcome"] == "stopped"
-    assert attributes["akeso:problem"] == "non-finite"
-    assert attributes["akeso:layer"]
-    assert 0 <= attributes["akeso:step"] < 12
-    assert attributes["akeso:sentence"].endswith(".")
-    assert attributes[memory.TRIAL]["outcome"] == "stopped"
+    said = diverged.user_attrs
+    assert said["akeso:outcome"] == "stopped"
+    assert said["akeso:problem"] == "non-finite"
+    assert said["akeso:layer"]
+    assert 0 <= said["akeso:step"] < 12
+    assert said["akeso:sentence"].endswith(".")
+    assert said[attributes.TRIAL]["outcome"] == "stopped"
     text = shown_report(of_study(made))
     assert "1 finished" in text
     assert attributes["akeso:sentence"] in text
@@ -107,9 +107,9 @@ def test_shadow_stops_nothing_and_says_what_it_would_have_done() -> None:
     made.optimize(objective, n_trials=1)
     trial = made.trials[0]
     assert trial.state == TrialState.PRUNED  # it never had a finite value, so there is none to complete with
-    assert trial.user_attrs[memory.SHADOW]["problem"] == "non-finite"
+    assert trial.user_attrs[attributes.SHADOW]["problem"] == "non-finite"
     assert "akeso:outcome" not in trial.user_attrs
-    assert trial.user_attrs[memory.TRIAL]["outcome"] == "finished"
+    assert trial.user_attrs[attributes.TRIAL]["outcome"] == "finished"
     made.optimize(reporting([0.5, math.nan, 0.4], epochs=3), n_trials=1)
     assert made.trials[1].value == 0.4
 
@@ -124,8 +124,8 @@ def test_a_crash_stays_a_crash_and_is_noted() -> None:
 
     made.optimize(run, n_trials=1, catch=(RuntimeError,))
     assert made.trials[0].state == TrialState.FAIL
-    assert made.trials[0].user_attrs[memory.TRIAL]["outcome"] == "crashed"
-    assert "out of memory" in made.trials[0].user_attrs[memory.TRIAL]["error"]
+    assert made.trials[0].user_attrs[attributes.TRIAL]["outcome"] == "crashed"
+    assert "out of memory" in made.trials[0].user_attrs[attributes.TRIAL]["error"]
 
 
 def test_a_bare_except_in_the_loop_cannot_swallow_the_end_for_good() -> None:
@@ -289,7 +289,11 @@ def test_a_study_resumed_with_another_profile_goes_on_and_says_so(caplog: pytest
     with caplog.at_level(logging.WARNING, "akeso.search"):
         made.optimize(reporting([0.5, 0.4], epochs=2, profile="bttackler"), n_trials=2)
     assert sum("'akeso' so far" in message for message in caplog.messages) == 1
-    assert [t.user_attrs[memory.TRIAL]["profile"] for t in made.trials] == ["akeso", "bttackler", "bttackler"]
+    assert [t.user_attrs[attributes.TRIAL]["profile"] for t in made.trials] == [
+        "akeso",
+        "bttackler",
+        "bttackler",
+    ]
 
 
 def test_a_changed_profile_of_the_same_name_is_told_by_its_fields_and_workers_that_differ_only_once(
@@ -303,7 +307,7 @@ def test_a_changed_profile_of_the_same_name_is_told_by_its_fields_and_workers_th
             made.optimize(reporting([0.5, 0.4], epochs=2, profile=strict), n_trials=1)
     assert len(caplog.messages) == 2
     assert "goes on under 'akeso' with confidence=0.9, false_stops=0.01;" in caplog.messages[0]
-    noted = [trial.user_attrs[memory.TRIAL]["profile"] for trial in made.trials]
+    noted = [trial.user_attrs[attributes.TRIAL]["profile"] for trial in made.trials]
     assert noted == ["akeso", "akeso with confidence=0.9, false_stops=0.01"] * 3
 
 
@@ -326,7 +330,7 @@ def test_several_objectives() -> None:
     assert [t.state for t in made.trials[:8]] == [TrialState.COMPLETE] * 8
     assert made.trials[8].state == TrialState.PRUNED
     assert made.trials[8].user_attrs["akeso:problem"] == "hopeless-curve"
-    assert len(made.trials[0].user_attrs[memory.CURVE]) == epochs
+    assert len(made.trials[0].user_attrs[attributes.CURVE]) == epochs
 
     def broken(trial: optuna.Trial) -> Any:
         with akeso.search.watch(trial, epochs=epochs) as health:
@@ -374,7 +378,7 @@ def test_healthy_trainings_with_a_frozen_layer_accumulation_or_mixed_precision_a
         made.optimize(run, n_trials=1)
         trial = made.trials[0]
         assert trial.state == TrialState.COMPLETE
-        assert trial.user_attrs[memory.TRIAL]["outcome"] == "finished"
+        assert trial.user_attrs[attributes.TRIAL]["outcome"] == "finished"
         assert trial.value < 0.5
 
 

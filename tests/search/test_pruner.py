@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import TrialState
 
 import akeso
-from akeso.search import DiagnosisPruner, memory
+from akeso.search import DiagnosisPruner, attributes
 from akeso.search.report import of_study
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -52,7 +52,7 @@ def test_the_pruner_says_why_at_which_report_and_how_sure_its_study_is_of_the_ot
     last = made.trials[-1]
     assert (last.state, last.user_attrs["akeso:problem"]) == (TrialState.PRUNED, "hopeless-curve")
     assert last.user_attrs["akeso:step"] == max(last.intermediate_values)
-    ran = [trial.user_attrs.get(memory.TRIAL, {}) for trial in made.trials[:6]]
+    ran = [trial.user_attrs.get(attributes.TRIAL, {}) for trial in made.trials[:6]]
     # Those that a threshold could have stopped are told from those before it: calibration must know.
     assert not ran[0]
     assert ran[4]["guarded"] is True
@@ -66,7 +66,7 @@ def test_a_trial_that_goes_on_although_it_was_to_be_pruned_has_finished() -> Non
     assert (last.state, row["outcome"]) == (TrialState.COMPLETE, "finished")
     assert row["sentence"].startswith("went on and completed, although it was to be stopped. After ")
     assert row["step"] < max(last.intermediate_values)  # it is said once, however often it is asked
-    assert memory.curve_of(last, 0, (False,), 8, "last").full
+    assert attributes.curve_of(last, 0, (False,), 8, "last").full
 
 
 def test_a_wrapped_pruner_is_named_in_an_objective_without_watch() -> None:
@@ -98,5 +98,5 @@ def test_in_shadow_nothing_is_pruned_without_watch_either() -> None:
     made = study(pruner=DiagnosisPruner(optuna.pruners.MedianPruner(n_startup_trials=2), on_problem="shadow"))
     made.optimize(unwatched, n_trials=8)
     assert [trial.state for trial in made.trials] == [TrialState.COMPLETE] * 8
-    would = made.trials[7].user_attrs[memory.SHADOW]
+    would = made.trials[7].user_attrs[attributes.SHADOW]
     assert (would["action"], would["sentence"]) == ("stop", "MedianPruner stopped the trial after 1 report.")

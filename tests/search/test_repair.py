@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import akeso
-from akeso.search import memory
+from akeso.search import attributes
 from akeso.search.repair import Repair
 from tests.search.trials import build, data, objective, train_epoch
 
@@ -29,11 +29,11 @@ def test_repair_lets_a_diverging_trial_complete_and_notes_what_was_used() -> Non
     made.enqueue_trial({"lr": 3e3})
     made.optimize(lambda trial: objective(trial, epochs=8, on_problem="repair"), n_trials=1)
     trial = made.trials[0]
-    used = trial.user_attrs[memory.USED]
+    used = trial.user_attrs[attributes.USED]
     assert trial.params["lr"] == pytest.approx(3e3)
     assert used["repaired"]
     assert used["learning_rate"][0] < trial.params["lr"]
-    assert trial.user_attrs[memory.TRIAL]["outcome"] == "repaired"
+    assert trial.user_attrs[attributes.TRIAL]["outcome"] == "repaired"
     assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -179,6 +179,6 @@ def test_where_a_trial_stood_before_its_repair_does_not_end_it() -> None:
     values = [1.0, 0.1, *[0.9 - 0.05 * epoch for epoch in range(10)]]
     made = study()
     made.optimize(lambda trial: breaking(trial, nn.Linear, values), n_trials=1)
-    about = made.trials[0].user_attrs[memory.TRIAL]
+    about = made.trials[0].user_attrs[attributes.TRIAL]
     assert (about["outcome"], about["reports"]) == ("repaired", 12)
     assert made.trials[0].value == pytest.approx(values[-1])

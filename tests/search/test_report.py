@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from akeso.errors import BadInput
-from akeso.search import memory
+from akeso.search import attributes
 from akeso.search.cli import search
 from akeso.search.recorded import Finding, RecordedTrial, StudyRecorder
 from akeso.search.report import as_json, of_recorded, of_storage, of_study, shown_report
@@ -96,7 +96,7 @@ def test_an_error_of_several_lines_takes_one_line_of_the_report() -> None:
     study = optuna.create_study()
     crashed = {"outcome": "crashed", "error": "RuntimeError: no memory\n  tried 2 GB\n  free 1 GB"}
     study.add_trial(
-        optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, user_attrs={memory.TRIAL: crashed})
+        optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL, user_attrs={attributes.TRIAL: crashed})
     )
     shown = shown_report(of_study(study)).splitlines()
     assert shown[1:] == ["    0  crashed        RuntimeError: no memory tried 2 GB free 1 GB"]

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from optuna.trial import TrialState
 
 import akeso
-from akeso.search import DiagnosisPruner, memory
+from akeso.search import DiagnosisPruner, attributes, memory
 from akeso.search.cli import search
 from tests.search.worker import storage
 
@@ -56,7 +56,7 @@ def test_two_processes_share_a_study_and_survive_the_death_of_one(kind: str, tmp
     ended = [t for t in trials if t.state != TrialState.RUNNING]
     assert len(ended) == 5
     assert all(t.state in (TrialState.COMPLETE, TrialState.PRUNED) for t in ended)
-    assert all(t.user_attrs[memory.TRIAL]["epochs"] == 4 for t in ended)
+    assert all(t.user_attrs[attributes.TRIAL]["epochs"] == 4 for t in ended)
     # What was learnt lies in the storage: a new process judges with the knowledge of the old ones.
     judges = memory.Memory(DiagnosisPruner().profile).judges(made, 4)
     # Those that ended early with nothing more to gain teach as much as whole ones.

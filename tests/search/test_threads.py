@@ -15,7 +15,7 @@ import torch
 from optuna.trial import TrialState
 
 import akeso
-from akeso.search import DiagnosisPruner, memory
+from akeso.search import DiagnosisPruner, attributes, memory
 from akeso.search.profiles import AKESO
 from akeso.torch.taps import TAPS
 from tests.search.trials import build, data, train_epoch
@@ -148,9 +148,9 @@ def test_a_trial_hears_of_its_own_training_alone() -> None:
     made.optimize(run, n_trials=2, n_jobs=2)
     healthy, sick = made.trials
     assert healthy.state == TrialState.COMPLETE
-    assert sick.user_attrs[memory.SHADOW]["problem"] == "non-finite"
+    assert sick.user_attrs[attributes.SHADOW]["problem"] == "non-finite"
     means = [sum(losses[0][at : at + 12]) / 12 for at in range(0, 36, 12)]
-    assert healthy.user_attrs[memory.TRIAL]["losses"] == pytest.approx(means, rel=1e-4)
+    assert healthy.user_attrs[attributes.TRIAL]["losses"] == pytest.approx(means, rel=1e-4)
     assert not TAPS._listeners
 
 
@@ -210,7 +210,7 @@ def test_a_trial_that_searches_by_itself_hears_nothing_of_the_trials_within() ->
     assert states == [[TrialState.COMPLETE, TrialState.PRUNED]] * 3
     (trial,) = around.trials
     assert trial.state == TrialState.COMPLETE
-    losses = trial.user_attrs[memory.TRIAL]["losses"]
+    losses = trial.user_attrs[attributes.TRIAL]["losses"]
     assert losses == sorted(losses, reverse=True)
     assert losses[0] < 1.0
     assert not TAPS.listening

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.history import Floats
-from akeso.search import _optional, memory
+from akeso.search import _optional, attributes, memory, mentions
 from akeso.search._safely import safely
 from akeso.search.curves import Knowledge, ValueOf
 from akeso.search.informed import inform
@@ -105,7 +105,7 @@ class Health:
             raise BadInput(f"value is 'last' or 'best', but {value=}")
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
-        maximize = memory.is_maximize(self._study) if self._study is not None else (False,)
+        maximize = attributes.is_maximize(self._study) if self._study is not None else (False,)
         self._reports = Reports(maximize, self._value_of, in_study=self._study is not None)
         self._judges: list[Judge] = []
         self._ending: Verdict | None = None
@@ -143,7 +143,7 @@ class Health:
             )
         if self._study is not None:
             memory.remember_profile(self._study, self.profile)
-            self._loses = memory.mention_lost(self._study)
+            self._loses = mentions.lost(self._study)
             self._go_on()
         self._entered = True
         self._refresh()
@@ -162,10 +162,10 @@ class Health:
     def _go_on(self) -> None:
         """Take over what the trial reported before, where Optuna lets one that was cut off go on under a new number."""
         self._first = memory.open_once(self._study, self._trial)
-        if not self._first or memory.about(self._trial).get("outcome"):
-            memory.mention_again(self._study, self._trial)
+        if not self._first or attributes.about(self._trial).get("outcome"):
+            mentions.again(self._study, self._trial)
             return
-        self._reports.take_over(memory.reported(self._study, self._trial))
+        self._reports.take_over(attributes.reported(self._study, self._trial))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -186,11 +186,11 @@ class Health:
 
     def _pruned_by_objective(self, why: str) -> None:
         """The objective has asked a pruner by itself, or has reasons of its own."""
-        said = memory.reason_of(self._study, self._trial)
+        said = attributes.reason_of(self._study, self._trial)
         if not said:
             sentence = f"The objective pruned the trial: {why}".rstrip(": .") + "."
             verdict = Verdict("stop", "objective", "pruned", epoch=len(self._reports) - 1, sentence=sentence)
-            said = memory.foreseen(verdict)
+            said = attributes.foreseen(verdict)
             self._write_reason(self._timed(verdict))
         self._close("", said)
 
@@ -210,7 +210,7 @@ class Health:
         elif stopped is not None:
             outcome = "stopped"
         elif self._ending is not None:
-            outcome = memory.OUTCOMES[self._ending.action]
+            outcome = attributes.OUTCOMES[self._ending.action]
         else:
             outcome = "repaired" if self._repair is not None and self._repair.done else "finished"
         about: dict[str, Any] = {
@@ -225,14 +225,14 @@ class Health:
         if stopped is not None:
             about |= stopped
         elif self._ending is not None:
-            about |= memory.foreseen(self._ending)
+            about |= attributes.foreseen(self._ending)
         if crashed:
             about["error"] = crashed
-        self._trial.set_user_attr(memory.TRIAL, about)
+        self._trial.set_user_attr(attributes.TRIAL, about)
         if len(self._reports.maximize) > 1:
-            self._trial.set_user_attr(memory.CURVE, [list(row) for row in self._reports.rows])
+            self._trial.set_user_attr(attributes.CURVE, [list(row) for row in self._reports.rows])
         if self._repair is not None and self._repair.done:
-            self._trial.set_user_attr(memory.USED, self._repair.used)
+            self._trial.set_user_attr(attributes.USED, self._repair.used)
         if self._recording is not None:
             why = PRUNED if stopped is not None else crashed
             self._recording.finish(why, overhead, history)
@@ -265,7 +265,7 @@ class Health:
         if at in self._reports.steps:
             return
         if at < self._reports.last_step and self._study is not None:
-            memory.mention_backwards(self._study, self._trial, at, self._reports.last_step)
+            mentions.backwards(self._study, self._trial, at, self._reports.last_step)
         self._reports.add(at, row)
         finite = self._reports.finite
         if finite and len(row) == 1:
@@ -293,7 +293,7 @@ class Health:
         finite: it ends as PRUNED when it reported at all, and with an error when it never did.
         """
         if self._closed and self._ending is not None and self._study is not None:
-            memory.value_asked(self._study, self._trial)
+            mentions.value_asked(self._study, self._trial)
         return self._reports.value(ended=self._ending is not None)
 
     @property
@@ -395,7 +395,7 @@ class Health:
         if self._study is not None:
             inform(self._study)
             if verdict.action == "finish":
-                memory.ends_early(self._study, self._trial)
+                mentions.ends_early(self._study, self._trial)
         self._write_reason(verdict)
         self._again()
 
@@ -416,13 +416,13 @@ class Health:
         return replace(verdict, step=self._inspection.steps if models else reported)
 
     def _write_reason(self, verdict: Verdict) -> None:
-        for key, item in memory.reason_attributes(verdict).items():
+        for key, item in attributes.reason_attributes(verdict).items():
             self._trial.set_user_attr(key, item)
 
     def _note(self, verdict: Verdict) -> None:
         verdict = self._timed(verdict)
         if not self._would:
-            self._trial.set_user_attr(memory.SHADOW, verdict.to_dict())
+            self._trial.set_user_attr(attributes.SHADOW, verdict.to_dict())
         if all(known.indicator != verdict.indicator for known in self._would):
             self._would.append(verdict)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from akeso.errors import BadInput
-from akeso.search import memory
+from akeso.search import attributes
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -144,7 +144,7 @@ class _Shown:
     ) -> list[Any]:
         # Optuna's samplers ask by this name, to read the storage once per trial.
         trials = self._study._get_trials(deepcopy=deepcopy, use_cache=use_cache)
-        seen = _completed(trials, maximize=memory.is_maximize(self._study)[0])
+        seen = _completed(trials, maximize=attributes.is_maximize(self._study)[0])
         return [trial for trial in seen if states is None or trial.state in states]
 
 
@@ -159,12 +159,12 @@ def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
     worst = max(costs)
     # Whether a trial is feasible is mostly known at its end, so that of a stopped one nobody can say. Samplers refuse
     # completed trials that differ in their constraints.
-    wanted = {frozenset(memory.constraints_of(trial)) for trial in completed}
+    wanted = {frozenset(attributes.constraints_of(trial)) for trial in completed}
     returned = _returned(completed)
 
     def seen(trial: Any) -> Any:
         if trial.state.name == "PRUNED":
-            if frozenset(memory.constraints_of(trial)) not in wanted:
+            if frozenset(attributes.constraints_of(trial)) not in wanted:
                 return trial
             end = _end(trial)
             cost = worst if end is None else min(worst, sign * returned(end))
@@ -178,7 +178,7 @@ def _completed(trials: list[Any], *, maximize: bool) -> list[Any]:
 
 def _settled_for(trial: Any) -> float | None:
     """What a trial that ended early with a value it had reported was to come to; None for all others."""
-    said = memory.about(trial)
+    said = attributes.about(trial)
     expected = said.get("expected")
     if trial.state.name != "COMPLETE" or said.get("indicator") != "no-more-gain" or expected is None:
         return None
@@ -207,7 +207,7 @@ def _reports(trial: Any) -> list[float]:
 
 def _end(trial: Any) -> float | None:
     """What the reports of a stopped trial were to come to, as far as anybody knows."""
-    for known in (memory.about(trial).get("expected"), *_reports(trial)[-1:]):
+    for known in (attributes.about(trial).get("expected"), *_reports(trial)[-1:]):
         if known is not None and math.isfinite(known):
             return float(known)
     return None

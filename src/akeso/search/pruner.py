@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from akeso.errors import BadInput
-from akeso.search import memory
+from akeso.search import attributes, memory
 from akeso.search._safely import safely
 from akeso.search.curves import ValueOf, costs_so_far
 from akeso.search.informed import inform
@@ -93,13 +93,13 @@ class DiagnosisPruner(BasePruner):
     def _hopeless(self, study: Any, trial: Any) -> bool:
         values = [value for _, value in sorted(trial.intermediate_values.items())]
         epochs = self._epochs or memory.planned_epochs(study) or len(values) + 1
-        maximize = memory.is_maximize(study)[0]
+        maximize = attributes.is_maximize(study)[0]
         judge = memory.of_study(study, self.profile, self.value_of).judges(study, epochs, watched=False)[0]
         if self.on_problem != "shadow" and judge.knowledge.given_up:
             inform(study)  # also of those that another worker stopped
-        if judge.guarding and self.on_problem != "shadow" and not memory.about(trial):
+        if judge.guarding and self.on_problem != "shadow" and not attributes.about(trial):
             # Of the trials that ran under a threshold only those are seen that did not cross it.
-            self._write(study, trial, {memory.TRIAL: {"profile": self.profile.title, "guarded": True}})
+            self._write(study, trial, {attributes.TRIAL: {"profile": self.profile.title, "guarded": True}})
         costs = costs_so_far(values, maximize=maximize, value_of=self.value_of)
         verdict = judge.of_curve(costs, Traits(trial.params))
         if verdict.action != "stop":
@@ -113,22 +113,22 @@ class DiagnosisPruner(BasePruner):
 
     def _noted(self, study: Any, trial: Any, verdict: Verdict) -> None:
         """Keep the first verdict of a trial that nothing ends."""
-        if memory.SHADOW not in trial.user_attrs:
-            self._write(study, trial, {memory.SHADOW: _at_report(verdict, trial).to_dict()})
+        if attributes.SHADOW not in trial.user_attrs:
+            self._write(study, trial, {attributes.SHADOW: _at_report(verdict, trial).to_dict()})
 
     def _stopped(self, study: Any, trial: Any, verdict: Verdict) -> None:
         """Say why, once: an objective may ask again and again, and go on whatever it hears."""
-        if memory.about(trial).get("outcome") == "stopped":
+        if attributes.about(trial).get("outcome") == "stopped":
             return
         verdict = _at_report(verdict, trial)
-        about = {"outcome": "stopped", "profile": self.profile.title, **memory.foreseen(verdict)}
-        self._write(study, trial, {**memory.reason_attributes(verdict), memory.TRIAL: about})
+        about = {"outcome": "stopped", "profile": self.profile.title, **attributes.foreseen(verdict)}
+        self._write(study, trial, {**attributes.reason_attributes(verdict), attributes.TRIAL: about})
 
-    def _write(self, study: Any, trial: Any, attributes: dict[str, Any]) -> None:
+    def _write(self, study: Any, trial: Any, known: dict[str, Any]) -> None:
         # A pruner is given a frozen trial; the storage is the only way to say why, as for Optuna's own ones. What the
         # trial itself remembers is not read again before it ends: without a note there, all would be written anew at
         # every report.
-        for key, value in attributes.items():
+        for key, value in known.items():
             study._storage.set_trial_user_attr(trial._trial_id, key, value)
             trial.user_attrs[key] = value
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
 from akeso.history import History
-from akeso.search import memory
+from akeso.search import attributes
 from akeso.search._safely import safely
 from akeso.search.indicators import SEVEN, indicators
 from akeso.search.profiles import SearchProfile
@@ -140,7 +140,7 @@ def record(
         recorder = StudyRecorder(
             target,
             name=study.study_name,
-            maximize=memory.is_maximize(study)[0],
+            maximize=attributes.is_maximize(study)[0],
             epochs=epochs,
             value_of=value_of,
         )

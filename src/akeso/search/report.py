@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from akeso.errors import AkesoError, BadInput
-from akeso.search import _optional, memory
+from akeso.search import _optional, attributes
 from akeso.search.recorded import PRUNED, load
 from akeso.search.tally import finals_of, goal_among, goal_of
 
@@ -25,24 +25,24 @@ def of_study(study: Any) -> list[dict[str, Any]]:
     trials = study.get_trials(deepcopy=False)
     best = _best_quarter(study, trials)
     for trial in trials:
-        attributes = trial.user_attrs
-        about = memory.about(trial)
-        would = attributes.get(memory.SHADOW)
-        outcome, sentence = _ended(trial.state.name, attributes, about)
+        said = trial.user_attrs
+        about = attributes.about(trial)
+        would = said.get(attributes.SHADOW)
+        outcome, sentence = _ended(trial.state.name, said, about)
         rows.append(
             {
                 "number": trial.number,
                 "state": trial.state.name,
                 "values": trial.values,
                 "outcome": outcome,
-                "problem": attributes.get("akeso:problem", ""),
-                "layer": attributes.get("akeso:layer", ""),
-                "step": attributes.get("akeso:step", -1),
+                "problem": said.get("akeso:problem", ""),
+                "layer": said.get("akeso:layer", ""),
+                "step": said.get("akeso:step", -1),
                 "sentence": sentence,
                 "would_have": would.get("sentence", "") if isinstance(would, Mapping) else "",
                 "would_do": would.get("action", "") if isinstance(would, Mapping) else "",
                 "best_quarter": trial.number in best,
-                "used": attributes.get(memory.USED),
+                "used": said.get(attributes.USED),
                 "profile": about.get("profile", ""),
                 "overhead": about.get("overhead"),
             }
@@ -54,18 +54,18 @@ def _best_quarter(study: Any, trials: Sequence[Any]) -> set[int]:
     """The numbers of the trials that ended in the best quarter; none where there are several objectives."""
     if len(study.directions) > 1:
         return set()
-    maximize = memory.is_maximize(study)[0]
+    maximize = attributes.is_maximize(study)[0]
     ended = [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
-    counts = {t.number: t.state.name == "COMPLETE" and memory.is_feasible(t) for t in ended}
+    counts = {t.number: t.state.name == "COMPLETE" and attributes.is_feasible(t) for t in ended}
     ends = {trial.number: trial.value if counts[trial.number] else math.nan for trial in ended}
     goal = goal_among(list(ends.values()), maximize=maximize)
     return {number for number, end in ends.items() if (end >= goal if maximize else end <= goal)}
 
 
-def _ended(state: str, attributes: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, str]:
+def _ended(state: str, said: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, str]:
     """How a trial ended, and the sentence about it."""
-    outcome = about.get("outcome") or attributes.get("akeso:outcome") or _plain(state)
-    sentence = attributes.get("akeso:sentence", "")
+    outcome = about.get("outcome") or said.get("akeso:outcome") or _plain(state)
+    sentence = said.get("akeso:sentence", "")
     if outcome == "crashed":
         sentence = about.get("error", "") or sentence
     if state == "COMPLETE" and outcome == "crashed":
