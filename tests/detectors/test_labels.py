@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from akeso.detectors.testing import Curve, Sketch, falling, flat
 from akeso.examination import examine
-from tests.detectors.sketches import first, values
+from tests.detectors.sketches import CHANCE, first, values
 
 
 def _printing(*values: float, name: str = "accuracy", loss: float = 2.05, **facts: Any) -> str | None:
@@ -79,3 +80,16 @@ def test_a_network_that_has_not_moved_is_not_drowned_by_its_most_frequent_class(
     )
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert [one.problem for one in found if not one.because_of] == ["learning-rate-too-low"]
+
+
+@pytest.mark.parametrize(
+    ("farthest", "kind", "said"), [(31, "Linear", True), (4, "GRU", True), (4, "Linear", False)]
+)
+def test_labels_that_lie_many_moments_on_may_have_a_signal_that_gets_lost(
+    farthest: int, kind: str, said: bool
+) -> None:
+    history = Sketch(**CHANCE, update=lambda index: 1e-2, facts={"farthest_weight": farthest}).history()
+    history.layers = [replace(layer, kind=kind) for layer in history.layers]
+    (found,) = [one for one in examine(history).diagnoses if one.problem == "unlearnable-labels"]
+    assert ("gradient is lost" in found.sentence) is said
+    assert ("trains as it should" in found.sentence) is not said
