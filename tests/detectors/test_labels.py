@@ -93,3 +93,18 @@ def test_labels_that_lie_many_moments_on_may_have_a_signal_that_gets_lost(
     (found,) = [one for one in examine(history).diagnoses if one.problem == "unlearnable-labels"]
     assert ("gradient is lost" in found.sentence) is said
     assert ("trains as it should" in found.sentence) is not said
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_loss_that_a_script_weighs_itself_may_be_small_without_samples_learnt_by_heart(
+    measured: bool,
+) -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.2),
+        accuracy=flat(0.1),
+        update=lambda index: 1e-2,
+        run={"loss_over_call": 1.0} if measured else {},
+        validation=flat(2.5),
+    )
+    (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
+    assert ("by heart" in found.sentence) is measured

@@ -204,7 +204,7 @@ class UnlearnableLabels(Detector):
                 "constant prediction"
                 + (
                     ", while it learns its training samples by heart."
-                    if stand.remaining < self.memorised
+                    if self._by_heart(history, stand)
                     else "."
                 )
             )
@@ -229,6 +229,15 @@ class UnlearnableLabels(Detector):
             {"whole_run_over_weight": curves.rounded(way), **evidence, **stand.evidence()},
             sentence,
         )
+
+    def _by_heart(self, history: History, stand: Standing) -> bool:
+        """Whether the training loss came down well, in units that are known, or the training answers got right.
+
+        Where a script weighs samples itself, as in a focal loss, its loss is small for that alone.
+        """
+        measured = bool(history.series("loss_over_call").finite())
+        left = stand.remaining if measured else stand.remaining_error
+        return left < self.memorised
 
     def _printed(self, history: History, stand: Standing) -> tuple[float, int] | None:
         """The best accuracy that the script prints, and since when, where all of them are at chance.
