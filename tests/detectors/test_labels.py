@@ -108,3 +108,10 @@ def test_a_loss_that_a_script_weighs_itself_may_be_small_without_samples_learnt_
     )
     (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
     assert ("by heart" in found.sentence) is measured
+
+
+@pytest.mark.parametrize(("task", "said"), [("language-model", "how frequent"), ("multiclass", "no signal")])
+def test_of_text_it_is_not_said_that_it_carries_no_signal(task: str, said: str) -> None:
+    sketch = Sketch(**CHANCE, update=lambda index: 1e-2, validation=flat(2.31), facts={"task": task})
+    (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
+    assert said in found.sentence

@@ -199,9 +199,15 @@ class UnlearnableLabels(Detector):
             if not best:
                 return
             evidence = {"best_validation_over_constant": best}
+            tokens = history.facts.get("task") == "language-model"
             sentence = (
-                "The labels carry no signal: on validation the model was never better than a "
-                "constant prediction"
+                # That text says something of its own tokens goes without saying; such models stand there for long.
+                (
+                    "Nothing is learnt but how frequent each token is"
+                    if tokens
+                    else "The labels carry no signal"
+                )
+                + ": on validation the model was never better than a constant prediction"
                 + (
                     ", while it learns its training samples by heart."
                     if self._by_heart(history, stand)
