@@ -119,6 +119,8 @@ _ALL: Final = (
     ),
     Signal("target_classes", "run", "number of different target classes in the batch"),
     Signal("target_ignored", "run", "share of the targets of one class that the loss is told to leave out"),
+    Signal("label_blank", "run", "share of the labels of a CTC loss that are its blank"),
+    Signal("label_too_long", "run", "share of the samples with more labels than steps to align them with"),
     Signal(
         "weight_tilt",
         "run",

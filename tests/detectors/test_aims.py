@@ -285,6 +285,27 @@ def test_the_weight_of_the_targets_is_held_against_that_of_the_classes(
     assert bool(seen) is (expected is not None)
 
 
+def test_answers_the_wrong_way_round_in_validation_are_no_labels_without_signal() -> None:
+    two = {"task": "binary", "classes": 1, "loss": "binary_cross_entropy_with_logits", "val_size": 400}
+    found = Sketch(
+        loss=falling(0.7, 0.4),
+        baseline=0.693,
+        accuracy=lambda share: 0.5 + 0.3 * share,
+        run={"target_top_share": 0.51, "prediction_top_share": 0.55},
+        facts={**two, "target_kind": "binary"},
+        validation_accuracy=lambda share: 0.5 - 0.25 * share,
+    )
+    assert first(found) == "validation-mismatch"
+    assert "yes means no" in examine(found.history()).diagnoses[0].sentence
+    # Bad luck with few samples, and answers of many classes.
+    few = replace(found, facts={**found.facts, "val_size": 16})
+    assert "yes means no" not in str(examine(few.history()).diagnoses)
+    many = replace(
+        found, facts={**found.facts, "task": "multiclass", "classes": 10}, run={"target_top_share": 0.1}
+    )
+    assert "yes means no" not in str(examine(many.history()).diagnoses)
+
+
 def test_validation_at_chance_is_its_own_fault_where_new_samples_are_answered_well() -> None:
     found = Sketch(loss=falling(2.3, 0.1), validation_accuracy=flat(0.12))
     assert first(found) == "validation-mismatch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from akeso.detectors.testing import Curve, Sketch, falling, flat
 from akeso.examination import examine
-from tests.detectors.sketches import first, values
+from tests.detectors.sketches import CHANCE, first, values
 
 
 def _printing(*values: float, name: str = "accuracy", loss: float = 2.05, **facts: Any) -> str | None:
@@ -79,3 +80,38 @@ def test_a_network_that_has_not_moved_is_not_drowned_by_its_most_frequent_class(
     )
     found = [one for one in examine(sketch.history()).diagnoses if one.severity != "info"]
     assert [one.problem for one in found if not one.because_of] == ["learning-rate-too-low"]
+
+
+@pytest.mark.parametrize(
+    ("farthest", "kind", "said"), [(31, "Linear", True), (4, "GRU", True), (4, "Linear", False)]
+)
+def test_labels_that_lie_many_moments_on_may_have_a_signal_that_gets_lost(
+    farthest: int, kind: str, said: bool
+) -> None:
+    history = Sketch(**CHANCE, update=lambda index: 1e-2, facts={"farthest_weight": farthest}).history()
+    history.layers = [replace(layer, kind=kind) for layer in history.layers]
+    (found,) = [one for one in examine(history).diagnoses if one.problem == "unlearnable-labels"]
+    assert ("gradient is lost" in found.sentence) is said
+    assert ("trains as it should" in found.sentence) is not said
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_loss_that_a_script_weighs_itself_may_be_small_without_samples_learnt_by_heart(
+    measured: bool,
+) -> None:
+    sketch = Sketch(
+        loss=falling(2.3, 0.2),
+        accuracy=flat(0.1),
+        update=lambda index: 1e-2,
+        run={"loss_over_call": 1.0} if measured else {},
+        validation=flat(2.5),
+    )
+    (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
+    assert ("by heart" in found.sentence) is measured
+
+
+@pytest.mark.parametrize(("task", "said"), [("language-model", "how frequent"), ("multiclass", "no signal")])
+def test_of_text_it_is_not_said_that_it_carries_no_signal(task: str, said: str) -> None:
+    sketch = Sketch(**CHANCE, update=lambda index: 1e-2, validation=flat(2.31), facts={"task": task})
+    (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
+    assert said in found.sentence

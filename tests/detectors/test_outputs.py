@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from akeso.detectors.testing import Sketch, falling, flat
@@ -216,3 +217,26 @@ def test_targets_out_of_reach_are_told_by_the_error_they_leave(
     run = {"target_min": -2.3, "target_max": 2.9, "target_mean": 0.0, "target_std": 1.0}
     facts = {**VALUES, "output_activation": "tanh"}
     assert _named(facts, {**run, "target_beyond": beyond}, left) == named
+
+
+@pytest.mark.parametrize(
+    ("share_at_first", "left", "named"), [(2e-5, 1.05, True), (0.4, 1.05, False), (2e-5, 0.6, False)]
+)
+def test_a_class_that_a_far_larger_value_left_no_room_for_is_named_also_once_that_is_learnt(
+    share_at_first: float, left: float, named: bool
+) -> None:
+    run: dict[str, Any] = {
+        "class_loss_left": lambda share: np.where(share > 0.5, left, 1.05),
+        "class_loss_share": lambda share: np.where(share > 0.5, 0.3, share_at_first),
+        "other_loss_share": lambda share: np.where(share > 0.5, 0.7, 1.0 - share_at_first),
+    }
+    sketch = Sketch(
+        loss=falling(1e5, 8.0, 30.0),
+        baseline=1e3,
+        accuracy=None,
+        facts={"loss": "mse_loss", "task": "regression", "classes": 1, "target_kind": "values"},
+        run=run,
+    )
+    found = [one.sentence for one in examine(sketch.history()).diagnoses if one.problem == "slow-convergence"]
+    assert bool(found) is named
+    assert not named or "was 5e+04 times as large at first" in found[0]

@@ -203,15 +203,16 @@ def test_lengths_that_look_like_a_transposition_by_accident_say_nothing(
 class Mixes(nn.Module):
     """Weights, means and deviations of a mixture, the weights brought to a sum of one over ``axis``."""
 
-    def __init__(self, axis: int, parts: int = 5) -> None:
+    def __init__(self, axis: int, parts: int = 5, *, logarithms: bool = False) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis, self.logarithms = axis, logarithms
         self.body, self.weigh = nn.Linear(3, 16), nn.Linear(16, parts)
         self.mean = nn.Linear(16, parts)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h = torch.tanh(self.body(x))
-        return torch.softmax(self.weigh(h), dim=self.axis), self.mean(h)
+        shares = torch.log_softmax if self.logarithms else torch.softmax
+        return shares(self.weigh(h), dim=self.axis), self.mean(h)
 
 
 class Bag(Mixes):
@@ -228,6 +229,8 @@ class Bag(Mixes):
         (Mixes(0), True),
         (Mixes(-2), True),
         (Mixes(1), False),
+        (Mixes(0, logarithms=True), True),
+        (Mixes(1, logarithms=True), False),
         (Mixes(0, parts=SAMPLES), False),  # likenesses of all with all
         (Mixes(0, parts=1), False),  # how much each sample counts
         (Bag(0), False),

@@ -491,3 +491,21 @@ def test_running_averages_that_look_back_over_more_than_the_run_are_named(
     found = [one for one in watch.diagnoses if one.problem == "wrong-mode"]
     assert bool(found) is named
     assert all(one.evidence["reason"] == "averages" for one in found)
+
+
+def test_what_a_part_of_the_model_is_asked_beside_it_is_no_part_of_the_validation_loss() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 8))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    x = torch.rand(256, 8)
+    losses = []
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(3):
+            for rows in torch.randperm(192).split(32):
+                optimizer.zero_grad()
+                F.binary_cross_entropy_with_logits(model(x[rows]), x[rows]).backward()
+                optimizer.step()
+            with torch.no_grad():
+                losses.append(F.binary_cross_entropy_with_logits(model(x[192:]), x[192:]).item())
+                F.mse_loss(model[1](model[0](x[192:])).sigmoid(), x[192:])
+    assert watch.history.series("val_loss").values == pytest.approx(losses)

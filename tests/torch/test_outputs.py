@@ -125,6 +125,32 @@ def test_labels_aligned_with_a_sequence_want_logarithms_of_probabilities(
     assert not said or said in found[0].sentence
 
 
+@pytest.mark.parametrize(
+    ("blank", "steps", "said"),
+    [(6, 12, ""), (0, 12, "17% of the labels are the blank"), (6, 4, "more labels than steps")],
+)
+@pytest.mark.parametrize("padded", [True, False])
+def test_labels_that_no_alignment_can_give_are_named(blank: int, steps: int, said: str, padded: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 7)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    # Six labels each, and what fills them up is the blank itself, which does not count.
+    labels = torch.stack([torch.arange(6).roll(shift) for shift in range(6)]).repeat(4, 1)
+    wanted = (6,) * 24
+    given = torch.nn.functional.pad(labels, (0, 2), value=blank) if padded else labels.flatten()
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(20):
+            read = model(torch.randn(steps, 24, 8)).log_softmax(-1)
+            lengths = (steps,) * 24
+            loss = F.ctc_loss(read, given, lengths, wanted, blank=blank, zero_infinity=True)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = [one for one in watch.diagnoses if one.problem == "improper-loss"]
+    assert bool(found) is bool(said)
+    assert not said or said in found[0].sentence
+
+
 @pytest.mark.parametrize("target_first", [True, False])
 def test_a_loss_may_be_given_the_target_before_the_answer(target_first: bool) -> None:
     torch.manual_seed(0)

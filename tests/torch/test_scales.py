@@ -429,3 +429,61 @@ def test_a_pixel_that_is_lit_now_and_then_is_no_value_far_off() -> None:
     coded = shades.clone()
     coded[31] = -99.0
     assert far_off("input", {"input_columns": coded.reshape(-1), "input_column_rows": 32})[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("brought_to_one", "factor"),
+    [
+        (lambda parts: parts.mean(), 1.0),
+        (lambda parts: parts.sum(1).mean(), 8.0),
+        (lambda parts: parts.sum(), 8.0 * 64),
+        (lambda parts: 5.0 * parts.mean(), 5.0),
+    ],
+)
+def test_what_a_script_adds_up_itself_is_measured_by_a_constant_prediction_as_well(
+    brought_to_one: Callable[[torch.Tensor], torch.Tensor], factor: float
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(512, 8)
+    y = x @ torch.randn(8, 8) + 0.5 * torch.randn(512, 8)
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters(), 0.03)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(30):
+            for rows in torch.randperm(448).split(64):
+                optimizer.zero_grad()
+                brought_to_one(F.mse_loss(model(x[rows]), y[rows], reduction="none")).backward()
+                optimizer.step()
+            with torch.no_grad():
+                brought_to_one(F.mse_loss(model(x[448:]), y[448:], reduction="none"))
+    stand = standing(watch.history)
+    constant = float(y.var(0, correction=0).mean())
+    assert stand.baseline == pytest.approx(factor * constant, rel=0.1)
+    left = F.mse_loss(model(x), y).item() / constant
+    assert stand.remaining_loss == pytest.approx(left, rel=0.3)
+    assert validation_loss(watch.history).values[-1] / stand.baseline == pytest.approx(left, rel=0.4)
+    assert not [one for one in watch.diagnoses if one.severity != "info"]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_ratings_without_a_signal_are_told_where_a_model_is_made_of_nothing_but_embeddings(
+    paired: bool,
+) -> None:
+    torch.manual_seed(0)
+    users, items = nn.Embedding(60, 4), nn.Embedding(40, 4)
+    liked, known = torch.randn(60, 2), torch.randn(40, 2)
+    user, item = torch.randint(60, (4096,)), torch.randint(40, (4096,))
+    rating = (liked[user] * known[item]).sum(1)
+    optimizer = torch.optim.Adam([*users.parameters(), *items.parameters()], 0.02)
+    for table in (users, items):
+        nn.init.normal_(table.weight, std=0.1)
+    with akeso.watch([users, items], optimizer) as watch:
+        for _ in range(6):
+            for rows in torch.randperm(4096).split(64):
+                wanted = rating[rows] if paired else rating[torch.randperm(4096)[:64]]
+                loss = F.mse_loss((users(user[rows]) * items(item[rows])).sum(1), wanted)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    found = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert found[:1] == ([] if paired else ["unlearnable-labels"])

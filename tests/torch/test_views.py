@@ -83,6 +83,7 @@ def test_triplets_are_held_against_their_margin(turned: bool) -> None:
     found = _said(step, model, steps=200)
     assert bool(found) is turned
     assert not turned or found[0].startswith("unlearnable-labels")
+    assert not turned or "stays at its margin" in found[0]
 
 
 @pytest.mark.parametrize("temperature", [0.1, 20.0])

@@ -574,3 +574,24 @@ def test_an_optimizer_that_only_hands_on_to_another_is_heard(wrap: Any) -> None:
             model(torch.ones(3, 4)).square().mean().backward()
             optimizer.step()
     assert (watch.steps, len(watch.history.series("loss").values)) == (5, 5)
+
+
+@pytest.mark.parametrize("where", ["around", "in place", "decorated"])
+def test_what_is_told_not_to_be_compiled_is_watched_like_any_other(where: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    with akeso.watch() as watch:
+        loss_of = F.mse_loss
+        if where == "around":
+            model = torch.compile(model, disable=True)
+        elif where == "in place":
+            model.compile(disable=True)
+        else:
+            loss_of = torch.compile(disable=True)(loss_of)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(10):
+            x = torch.randn(32, 4)
+            optimizer.zero_grad()
+            loss_of(model(x), x[:, :1]).backward()
+            optimizer.step()
+    assert "compiled" not in watch.history.facts
+    assert watch.history.facts["layers_seen"] == 2

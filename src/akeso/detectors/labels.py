@@ -11,6 +11,7 @@ import numpy as np
 
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
+from akeso.detectors.reversal import reversal
 from akeso.detectors.standing import (
     Standing,
     chance_level,
@@ -142,6 +143,25 @@ class ClassImbalance(Detector):
         )
 
 
+def _without_signal(history: History) -> str:
+    """What is said of a loss that stays where it would be without a model."""
+    if history.facts.get("triplets"):
+        return (
+            "The loss over triplets stays at its margin: answers lie no nearer to those they belong to than to the "
+            "others. Positive and negative samples may be the wrong way round, or so hard to tell apart that all "
+            "answers fall together."
+        )
+    if network.through_time(history):
+        return (
+            "The labels carry no signal the model can find: the loss stays that of a constant prediction. Or what "
+            "tells lies so many moments back that its gradient is lost on the way."
+        )
+    return (
+        "The labels carry no signal the model can find: it trains as it should, but the loss stays that of a constant "
+        "prediction."
+    )
+
+
 @dataclass(frozen=True)
 class UnlearnableLabels(Detector):
     """Nothing can be learned although everything in the network looks well, or only samples are memorised."""
@@ -166,6 +186,8 @@ class UnlearnableLabels(Detector):
             return  # it is worse than a constant on what it trains on: that is not for want of signal
         if not (math.isfinite(stand.share) and stand.share >= self.min_share):
             return
+        if reversal(history, stand) is not None:
+            return  # they carry one, the wrong way round
         yield from self._stuck(history, stand)
 
     def _stuck(self, history: History, stand: Standing) -> Iterator[Symptom]:
@@ -177,12 +199,18 @@ class UnlearnableLabels(Detector):
             if not best:
                 return
             evidence = {"best_validation_over_constant": best}
+            tokens = history.facts.get("task") == "language-model"
             sentence = (
-                "The labels carry no signal: on validation the model was never better than a "
-                "constant prediction"
+                # That text says something of its own tokens goes without saying; such models stand there for long.
+                (
+                    "Nothing is learnt but how frequent each token is"
+                    if tokens
+                    else "The labels carry no signal"
+                )
+                + ": on validation the model was never better than a constant prediction"
                 + (
                     ", while it learns its training samples by heart."
-                    if stand.remaining < self.memorised
+                    if self._by_heart(history, stand)
                     else "."
                 )
             )
@@ -197,10 +225,7 @@ class UnlearnableLabels(Detector):
             if not stand.remaining >= self.remaining or stand.recent.falls or stand.beats_constant:
                 return
             evidence, step = {}, network.extent(history)[0]
-            sentence = (
-                "The labels carry no signal the model can find: it trains as it should, but the loss stays "
-                "that of a constant prediction."
-            )
+            sentence = _without_signal(history)
         yield Symptom(
             self.name,
             "error",
@@ -210,6 +235,15 @@ class UnlearnableLabels(Detector):
             {"whole_run_over_weight": curves.rounded(way), **evidence, **stand.evidence()},
             sentence,
         )
+
+    def _by_heart(self, history: History, stand: Standing) -> bool:
+        """Whether the training loss came down well, in units that are known, or the training answers got right.
+
+        Where a script weighs samples itself, as in a focal loss, its loss is small for that alone.
+        """
+        measured = bool(history.series("loss_over_call").finite())
+        left = stand.remaining if measured else stand.remaining_error
+        return left < self.memorised
 
     def _printed(self, history: History, stand: Standing) -> tuple[float, int] | None:
         """The best accuracy that the script prints, and since when, where all of them are at chance.

@@ -80,11 +80,22 @@ def _matrices(history: History) -> list[Weight]:
     return found
 
 
+#: Weights on one way through a model, and how many times as many as it has, from which on some are met again.
+_MOMENTS, _AGAIN = 10, 3
+
+
 def unbent(history: History) -> bool:
     """Whether all that was seen of a model of several layers is linear: together they are worth one."""
     plain = all(any(kind in weight.role for kind in _LINEAR) for weight in weights(history))
     seen = int(history.facts.get("layers_seen") or 0) > 1
     return plain and seen and len(weights(history)) > 1 and not history.facts.get("activations")
+
+
+def through_time(history: History) -> bool:
+    """Whether a state is handed on from moment to moment: by a recurrent layer, or by weights met again and again."""
+    layers, between = len(weights(history)), history.facts.get("farthest_weight")
+    again = isinstance(between, int) and between >= max(_MOMENTS, _AGAIN * layers)
+    return again or any(layer.kind in ("RNN", "LSTM", "GRU") for layer in history.layers)
 
 
 def plain_depth(history: History) -> int:

@@ -45,10 +45,12 @@ class ImproperLoss(Detector):
     skewed: float = 0.3
     apart: float = 0.2
     collapsed: float = 0.05
+    too_long: float = 0.1
 
     def detect(self, history: History) -> Iterator[Symptom]:
         stand, known = standing(history), fit(history)
         yield from self._unsigned(history)
+        yield from self._unaligned(history)
         if (
             stand.steps >= self.min_steps
             and (astray := misses_its_aim(history, stand, self.name)) is not None
@@ -85,6 +87,44 @@ class ImproperLoss(Detector):
             "told apart.",
             (f"Give `{name}` the target `2 * target - 1`: -1 for pairs that do not belong together.",),
         )
+
+    def _unaligned(self, history: History) -> Iterator[Symptom]:
+        """Labels that no alignment can give: the blank among them, or more of them than there are steps."""
+        blank, long = (
+            curves.median(history.series(name).finite().values) for name in ("label_blank", "label_too_long")
+        )
+        start, _ = network.extent(history)
+        if blank > 0:
+            yield Symptom(
+                self.name,
+                "error",
+                0.95,
+                start,
+                "",
+                {"loss": "ctc_loss", "share_of_labels": curves.rounded(blank)},
+                f"{blank:.0%} of the labels are the blank of `ctc_loss`, which stands for no label: where it is to be "
+                "read, nothing can be.",
+                (
+                    "Keep one class for the blank alone: number the labels from 1 on and leave `blank=0`, or make it "
+                    "the one after the last.",
+                    "Give the number of labels of each sample without its padding as `target_lengths`.",
+                ),
+            )
+        elif long >= self.too_long:
+            yield Symptom(
+                self.name,
+                "error",
+                0.9,
+                start,
+                "",
+                {"loss": "ctc_loss", "share_of_samples": curves.rounded(long)},
+                f"{long:.0%} of the samples have more labels than steps to align them with: their `ctc_loss` is "
+                "infinite, and nothing is learnt from them.",
+                (
+                    "Shorten the sequence less before it is read out: fewer strides and poolings.",
+                    "See that `input_lengths` counts the steps of the output, `target_lengths` the labels.",
+                ),
+            )
 
     def _counts(self, history: History, known: Fit) -> Finding | None:
         """A loss for logarithms of rates that is given the rates."""

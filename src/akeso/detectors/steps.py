@@ -135,7 +135,7 @@ def travel(history: History, stand: Standing, quantile: float = 0.9) -> float:
     start, _ = network.extent(history)
     decay = _decay(history)
     ways = []
-    for weight in network.weights(history):
+    for weight in network.weights(history) or network.tables(history):
         changes = history.series("update_ratio", weight.name).finite()
         if changes:
             # Sampling is uneven: each reading stands for the steps up to the next one.

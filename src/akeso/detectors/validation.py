@@ -12,6 +12,7 @@ import numpy as np
 from akeso.detectors import curves, network
 from akeso.detectors._base import Detector
 from akeso.detectors.bugs import mode_layers
+from akeso.detectors.reversal import reversal
 from akeso.detectors.standing import (
     Standing,
     chance_level,
@@ -129,7 +130,9 @@ class ValidationMismatch(Detector):
         stand = standing(history)
         if stand.adversarial or stand.diverged:
             return
-        found = self._scaled(history, stand) or self._guessing(history, stand)
+        found = (
+            self._scaled(history, stand) or self._reversed(history, stand) or self._guessing(history, stand)
+        )
         if found is not None:
             yield found
 
@@ -197,6 +200,31 @@ class ValidationMismatch(Detector):
             values for values in known if len(values) >= self.min_evaluations and np.isfinite(values).all()
         ]
         return bool(known) and all(np.ptp(one) <= self.flat * abs(float(np.median(one))) for one in known)
+
+    def _reversed(self, history: History, stand: Standing) -> Symptom | None:
+        found = reversal(history, stand)
+        if found is None:
+            return None
+        return Symptom(
+            self.name,
+            "error",
+            0.85,
+            found.since,
+            "",
+            {
+                "accuracy_in_training": round(found.training, 4),
+                "val_accuracy": round(found.validation, 4),
+                **stand.evidence(),
+            },
+            f"In validation only {found.validation:.0%} of the answers are right, never as many as by guessing, while "
+            f"{found.training:.0%} are in training: yes means no in one of the two, or answers are not brought to yes "
+            "and no before they are compared.",
+            (
+                "See that labels mean the same in training and in evaluation: `1 - y`, `y == 0`, or classes that were "
+                "numbered apart.",
+                "Compare what the loss takes for yes: logits above 0, probabilities above 0.5.",
+            ),
+        )
 
     def _guessing(self, history: History, stand: Standing) -> Symptom | None:
         correct = validation_accuracy(history)

@@ -23,8 +23,10 @@ _PASSES_ON: Final = frozenset({"dropout"})
 _TURNS: Final = "transpose"
 #: What runs along the last axis and takes the one before it for channels.
 _CONVOLVES: Final = "conv1d"
+#: What makes shares that sum to one over an axis; none but the first give the weights of an attention.
+_SHARES: Final = frozenset({"softmax", "log_softmax"})
 #: Functions that are of interest here.
-HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | {"softmax", _FUSED, _WRITTEN, _TURNS, _CONVOLVES}
+HEARD: Final = RESHAPES | _PRODUCTS | _PASSES_ON | _SHARES | {_FUSED, _WRITTEN, _TURNS, _CONVOLVES}
 #: Nodes that may lie between the product of queries and keys and the softmax over it: scaling, masks, forms.
 _BETWEEN: Final = frozenset(
     {"Mul", "Div", "Add", "Sub", "MaskedFill", "Where", "View", "UnsafeView", "ReshapeAlias", "Expand", "Clone",
@@ -121,8 +123,8 @@ class Axes:
             return
         if name in RESHAPES:
             self._reshaped(owner, given, result)
-        elif name == "softmax":
-            self._softened(owner, args, kwargs, given, result)
+        elif name in _SHARES:
+            self._softened(name, owner, args, kwargs, given, result)
         elif name in _PASSES_ON:
             known = self._known(given)
             if known is not None:
@@ -198,6 +200,7 @@ class Axes:
 
     def _softened(
         self,
+        name: str,
         owner: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -207,7 +210,7 @@ class Axes:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if axis is None:
             axis = 0 if given.dim() in (0, 1, 3) else 1  # what torch takes where nothing is said
-        if isinstance(axis, int) and given.dim() > 2:
+        if isinstance(axis, int) and given.dim() > 2 and name == "softmax":
             self._weights[id(result)] = _Weights(weakref.ref(result), axis % given.dim())
         elif isinstance(axis, int) and given.dim() == 2 and axis % 2 == 0:
             self._across.append(_Across(weakref.ref(result), owner))

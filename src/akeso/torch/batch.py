@@ -19,7 +19,6 @@ from akeso.torch.passes import Passes, place_of
 from akeso.torch.record import Record
 from akeso.torch.task import (
     FEW,
-    aligned_items,
     batch_items,
     facts_of,
     histogram_size,
@@ -41,6 +40,8 @@ _BOUNDED = ("sigmoid", "tanh", "softmax", "hardsigmoid", "hardtanh")
 _USUAL_MOMENTUM, _JUST_BEGUN = 0.1, 16
 #: Deviation of the targets in validation over that in training from which they are in other units.
 _UNITS = 2.0
+#: How many times the mean of what a loss function gave is no mean of it any more.
+_A_SUM = 1.5
 #: Share of the whole that makes a loss a trace of it, and that another one must have then.
 _TRACE, _MOST = 0.01, 0.5
 
@@ -84,6 +85,9 @@ class BatchReader:
         self.kind = ("", "")
         """The loss function that is trained on, and how it is brought to one number."""
         self._scale = math.inf  # the smallest factor between the loss function and what backward ran from
+        self._added_up: bool | None = (
+            None  # whether the script adds up what the loss function gave for each value
+        )
         self._terms: list[int] = []  # fewest and most calls of a loss function in one step
         self._models = 0
         self._sensitive: list[str] = []
@@ -121,12 +125,13 @@ class BatchReader:
             if self._looks == 0 and "loss" not in self._record.history.facts:
                 self._record.fact("loss", "custom" if passes.aligned is None else "ctc_loss")
             if passes.aligned is not None:
-                items += aligned_items(passes.aligned)
+                items += passes.aligned.items()
             if passes.signs is not None and passes.signs[1].numel():
                 self._record.fact("pair_loss", passes.signs[0])
                 low, high = torch.aminmax(passes.signs[1].float())
                 items += [("target_min", low), ("target_max", high)]
             if passes.margin is not None and loss.numel() == 1:
+                self._record.fact("triplets", True)
                 facts["_margin"], value = passes.margin
                 items += [
                     ("call_value", value.float()),
@@ -156,6 +161,13 @@ class BatchReader:
         if terms <= 1 and call.value is not None and call.value.dim() == 0:
             items += [
                 ("call_value", call.value.float()),
+                ("backward_value", loss.detach().float().reshape(-1)[0]),
+            ]
+        elif (
+            terms <= 1 and call.value is not None and call.value.is_floating_point() and call.name != "kl_div"
+        ):
+            items += [
+                ("mean_of_parts", call.value.float().mean()),
                 ("backward_value", loss.detach().float().reshape(-1)[0]),
             ]
         if call.reduction == "sum":
@@ -349,8 +361,8 @@ class BatchReader:
         out = {name: value for name, value in known.items() if not name.startswith("_")}
         for name in ("output_min", "output_max", "output_mean", "target_min", "target_max", "target_mean",
                      "target_beyond", "target_nonfinite", "output_mass_error", "output_share_min", "output_share_max",
-                     "weight_tilt", "output_confidence", "views_alike_least",
-                     "views_alike_most"):  # fmt: skip
+                     "weight_tilt", "output_confidence", "views_alike_least", "views_alike_most", "label_blank",
+                     "label_too_long"):  # fmt: skip
             if name in plain:
                 out[name] = plain[name]
         for kind in ("output", "target"):
@@ -401,7 +413,7 @@ class BatchReader:
         floor = self._targets.floor(self._loss_name, self._smoothing) if not self._weights else 0.0
         if 0.0 < floor < baseline:
             out["floor_share"] = floor / baseline
-        call, backward = plain.get("call_value"), plain.get("backward_value")
+        call, backward = self._given(plain), plain.get("backward_value")
         if facts.get("_sum"):
             baseline *= facts["_terms"]
         elif facts.get("_per_row"):
@@ -418,6 +430,18 @@ class BatchReader:
                 self._scale = min(self._scale, scale * (facts["_rows"] if facts.get("_sum") else 1.0))
         out["baseline_loss"] = baseline
         return out
+
+    def _given(self, plain: Delivery) -> float | None:
+        """What the loss function gave, as the mean of its parts where the script adds them up itself.
+
+        Weights of its own leave the mean of them near one; a sum over the values of a sample is many times it.
+        """
+        parts, backward = plain.get("mean_of_parts"), plain.get("backward_value")
+        if parts is None or backward is None:
+            return plain.get("call_value")
+        if self._added_up is None and parts > 0:
+            self._added_up = backward >= _A_SUM * parts
+        return parts if self._added_up else None
 
     def scale_of(self, kind: tuple[str, str], target_spread: float = 0.0) -> float:
         """What a validation loss of this function and reduction is to be multiplied by to be of training's scale.

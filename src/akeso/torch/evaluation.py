@@ -74,10 +74,9 @@ class Group:
         """Whether anything was made of the answers."""
         return bool(self.losses or self.own or self.counted or self.scored)
 
-    def settle(self, trained: str) -> None:
-        """Of losses by several functions, those by the one that is trained on are the validation loss."""
+    def settle(self) -> None:
+        """What the model gave counts where the script computed nothing."""
         self.losses = self.losses or self.own
-        self.losses = [one for one in self.losses if one.kind[0] == trained] or self.losses
 
 
 @dataclass(slots=True)
@@ -313,6 +312,14 @@ class Phase:
         if group is not None:
             group.own.append(Loss(value, self._rows, kind))
 
+    def _settle(self, trained: str) -> None:
+        """Of losses by several functions, those by the one that is trained on are the validation loss."""
+        for group in self.groups:
+            group.settle()
+        if any(one.kind[0] == trained for group in self.groups for one in group.losses):
+            for group in self.groups:
+                group.losses = [one for one in group.losses if one.kind[0] == trained]
+
     def close(
         self,
         mailbox: Mailbox,
@@ -328,8 +335,8 @@ class Phase:
         if any(group.scored_at_all for group in self.groups if not group.copy):
             self.groups = [group for group in self.groups if not (group.copy and group.scored_at_all)]
         items: list[tuple[Tag, torch.Tensor]] = []
+        self._settle(trained)
         for number, group in enumerate(self.groups):
-            group.settle(trained)
             items += [(("loss", number, at), loss.value) for at, loss in enumerate(group.losses)]
             for at, (_, sums, squares) in enumerate(group.targets):
                 items += [(("sums", number, at), sums), (("squares", number, at), squares)]

@@ -60,10 +60,13 @@ def modules_of(root: nn.Module) -> Iterator[nn.Module]:
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module or a part of it runs as compiled code, in which hooks must not change."""
-    return any(
-        "_orig_mod" in part._modules or getattr(part, "_compiled_call_impl", None) is not None
-        for part in module.modules()
-    )
+    return any("_orig_mod" in part._modules or _compiled_in_place(part) for part in module.modules())
+
+
+def _compiled_in_place(module: nn.Module) -> bool:
+    """Whether a call of the module runs compiled code; one whose compilation is switched off keeps its own."""
+    call = getattr(module, "_compiled_call_impl", None)
+    return call is not None and getattr(call, "__func__", None) is not nn.Module._call_impl
 
 
 def dropout_of(module: nn.Module) -> float | None:

@@ -14,6 +14,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import _get_current_function_mode
 
 from akeso.torch.activations import ACTIVATIONS, POWER_CALLS, Sites, first_tensor, is_leaf
+from akeso.torch.aligned import Aligned, aligned
 from akeso.torch.axes import HEARD, Axes
 from akeso.torch.by_hand import ByHand
 from akeso.torch.dependence import Dependence
@@ -92,7 +93,7 @@ class Passes:
             LossCall
         ] = []  # calls of the step under way, while a teacher answers without gradients
         self._target_first: set[str] = set()  # losses that the script gives the target before the answer
-        self.aligned: torch.Tensor | None = None  # logarithms of probabilities that were aligned with labels
+        self.aligned: Aligned | None = None  # what was aligned with labels
         self.signs: tuple[str, torch.Tensor] | None = None  # a loss over pairs and its target
         self.margin: tuple[float, torch.Tensor] | None = None  # of a loss over triplets, and what it gave
         self.views: tuple[torch.Tensor, torch.Tensor] | None = None  # outputs whose directions were compared
@@ -414,8 +415,7 @@ class Passes:
 
     def _loss(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if name == "ctc_loss":
-            given = args[0] if args else kwargs.get("log_probs")
-            self.aligned = given.detach() if isinstance(given, torch.Tensor) else None
+            self.aligned = aligned(args, kwargs) if self.reading else None
         elif name in TRIPLETS and kwargs.get("reduction", "mean") == "mean" and result.dim() == 0:
             self.margin = (float(kwargs.get("margin", 1.0)), result.detach())
         elif name in SIGNS:

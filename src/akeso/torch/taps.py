@@ -293,8 +293,12 @@ class Taps:
     def _wrap_compile(self, original: Any) -> Any:
         @functools.wraps(original)
         def compile(*args: Any, **kwargs: Any) -> Any:
-            self.tell("compiling", args[0] if args else kwargs.get("model"))
-            return original(*args, **kwargs)
+            given = args[0] if args else kwargs.get("model")
+            made = original(*args, **kwargs)
+            off = made is given if given is not None else kwargs.get("disable")
+            if not off:  # what is told not to be compiled is handed back as it is
+                self.tell("compiling", given)
+            return made
 
         return compile
 

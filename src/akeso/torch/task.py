@@ -185,13 +185,6 @@ def _followed(target: torch.Tensor) -> torch.Tensor:
     return columns.double()
 
 
-def aligned_items(logarithms: torch.Tensor) -> Items:
-    """What is known of the probabilities that are aligned with a sequence of labels: the classes lie last."""
-    low, high = torch.aminmax(logarithms.float())
-    mass = logarithms.float().exp().sum(-1)
-    return [("output_min", low), ("output_max", high), ("output_mass_error", (mass - 1).abs().mean())]
-
-
 def batch_items(call: LossCall, *, target_kind: str, histogram: int) -> Items:
     """The readings of one training batch: ranges, spread, accuracy, targets."""
     items: Items = []
