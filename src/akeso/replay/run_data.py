@@ -36,40 +36,38 @@ class RunData:
     ) -> None:
         self._seed, self._known, self._orders = seed, known, orders
         self._differ, self._say, self._save = differ, say, save
-        # The data is kept with its loader, so that no other can be taken for it.
-        self._loaders: dict[str, tuple[Any, KeyedLoader]] = {}
+        # The data is kept with its loader, so that no other can be taken for it, and how it is read.
+        self._loaders: dict[str, tuple[Any, dict[str, Any], KeyedLoader]] = {}
         self._checked: set[str] = set()
 
-    def holds(self, name: str, data: Any) -> bool:
-        """Whether a loop of this name has read this data before."""
-        return name in self._loaders and self._loaders[name][0] is data
+    def holds(self, name: str, data: Any, options: dict[str, Any]) -> bool:
+        """Whether a loop of this name has read this data before, and in this way."""
+        return name in self._loaders and self._loaders[name][0] is data and self._loaders[name][1] == options
 
-    def loader(
-        self, name: str, data: Any, workers: int | None, options: dict[str, Any], epoch: int | None
-    ) -> KeyedLoader:
-        """The loader of a loop from an epoch on; the same one as long as the loop is given the same data.
+    def loader(self, name: str, data: Any, options: dict[str, Any], epoch: int | None) -> KeyedLoader:
+        """The loader of a loop from an epoch on; the same one as long as it is given the same data and options.
 
         Without an epoch the stream gives nothing any more, and what data it has does not matter.
         """
-        if self.holds(name, data):
-            loader = self._loaders[name][1]
+        if self.holds(name, data, options):
+            loader = self._loaders[name][2]
             loader.order.renew()
             return loader
         seed = key(self._seed, "data", name)
-        loading, order = loading_of(data, seed, workers, **options)
-        if epoch is not None:
+        loading, order = loading_of(data, seed, **options)
+        if epoch is not None and not (name in self._loaders and self._loaders[name][0] is data):
             self._check(name, loading, epoch)
-        return self._kept(name, data, KeyedLoader(loading, order, seed))
+        return self._kept(name, data, options, KeyedLoader(loading, order, seed))
 
-    def _kept(self, name: str, data: Any, loader: KeyedLoader) -> KeyedLoader:
+    def _kept(self, name: str, data: Any, options: dict[str, Any], loader: KeyedLoader) -> KeyedLoader:
         if name in self._orders:
             loader.order.restore(self._orders[name])
-        self._loaders[name] = (data, loader)
+        self._loaders[name] = (data, options, loader)
         return loader
 
     def orders(self) -> dict[str, dict[str, Any]]:
         """What snapshots hold of the orders in use, by the name of the loop."""
-        found = {name: loader.order.held() for name, (_, loader) in self._loaders.items()}
+        found = {name: loader.order.held() for name, (*_, loader) in self._loaders.items()}
         return {name: held for name, held in found.items() if held is not None}
 
     def counter(self, name: str, count: int) -> KeyedLoader:
@@ -77,8 +75,8 @@ class RunData:
         if name not in self._loaders or self._loaders[name][0] != count:
             loading = Loading(range(sys.maxsize), batched=False)
             order = KeyedOrder(count, 1, seed=self._seed, shuffle=False)
-            return self._kept(name, count, KeyedLoader(loading, order, self._seed))
-        return self._loaders[name][1]
+            return self._kept(name, count, {}, KeyedLoader(loading, order, self._seed))
+        return self._loaders[name][2]
 
     def _check(self, name: str, loading: Loading, epoch: int) -> None:
         dataset = loading.dataset
