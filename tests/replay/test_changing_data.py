@@ -84,6 +84,33 @@ def pool_that_grows(run: Run, stop: int) -> Any:
     return learner.result(seen)
 
 
+def pool_and_a_step_after_the_batches(run: Run, stop: int) -> Any:
+    """Snapshots become due between the epochs, where the pool has grown."""
+    learner, pool, seen = Learner(run, stop), Pool(), []
+    for _ in run.epochs(4):
+        count = 0
+        for x, y, _at in run.batches(pool, batch_size=4):
+            learner.take(x, y)
+            count += len(x)
+        learner.take(INPUTS[:4], LABELS[:4])
+        pool.taken += range(len(pool.taken), len(pool.taken) + 4)
+        seen.append(count)
+    return learner.result(seen)
+
+
+def batches_that_grow(run: Run, stop: int) -> Any:
+    """The same data, read in another way in later epochs."""
+    learner, data, seen = Learner(run, stop), TensorDataset(INPUTS, LABELS), []
+    for epoch in run.epochs(4):
+        count = 0
+        noisy = lambda sample, level=epoch / 10: (sample[0] + level * torch.randn(4), sample[1])  # noqa: E731
+        for x, y in run.batches(data, batch_size=4 + 4 * epoch, transform=noisy):
+            learner.take(x, y)
+            count += 1
+        seen.append(count)
+    return learner.result(seen)
+
+
 def only_in_a_loader(run: Run, stop: int) -> Any:
     learner, seen = Learner(run, stop), []
     loaders: dict[str, Any] = {"train": DataLoader(Pool(40), 4, sampler=Share(40))}
@@ -144,6 +171,8 @@ def rounds_of_iterations(run: Run, stop: int) -> Any:
     ("program", "counts"),
     [
         (pool_that_grows, [12, 20, 28, 36]),
+        (pool_and_a_step_after_the_batches, [12, 16, 20, 24]),
+        (batches_that_grow, [10, 5, 4, 3]),
         (only_in_a_loader, [8, 12, 16, 20]),
         (sampler_by_losses, None),
         (rounds_of_subsets, [12, 20, 28, 36]),
