@@ -84,6 +84,23 @@ def pool_that_grows(run: Run, stop: int) -> Any:
     return learner.result(seen)
 
 
+def pool_made_from_the_state(run: Run, stop: int) -> Any:
+    """Data that is made once, from what the run keeps, and then grows."""
+    learner, seen = Learner(run, stop), []
+    if not hasattr(run.state, "taken"):
+        run.state.taken = list(range(12))
+    pool = Pool()
+    pool.taken = run.state.taken
+    for _ in run.epochs(4):
+        count = 0
+        for x, y, _at in run.batches(pool, batch_size=4):
+            learner.take(x, y)
+            count += len(x)
+        pool.taken += range(count, count + 8)
+        seen.append(count)
+    return learner.result(seen)
+
+
 def pool_and_a_step_after_the_batches(run: Run, stop: int) -> Any:
     """Snapshots become due between the epochs, where the pool has grown."""
     learner, pool, seen = Learner(run, stop), Pool(), []
@@ -171,6 +188,7 @@ def rounds_of_iterations(run: Run, stop: int) -> Any:
     ("program", "counts"),
     [
         (pool_that_grows, [12, 20, 28, 36]),
+        (pool_made_from_the_state, [12, 20, 28, 36]),
         (pool_and_a_step_after_the_batches, [12, 16, 20, 24]),
         (batches_that_grow, [10, 5, 4, 3]),
         (only_in_a_loader, [8, 12, 16, 20]),

@@ -151,7 +151,10 @@ class Run:
             # What the program does with them before it gets there does not reach what is restored.
             self._whole.plain._values.update(self._loaded.part("plain"))
         orders = self._loaded.part("orders", {}) if self._loaded else {}
-        self._data = RunData(self.seed, self._about["data"], orders, self._differ, self._log.say, self._save)
+        changed = about_it.get("data", {}) if about_it else {}
+        self._data = RunData(
+            self.seed, self._about["data"], orders, changed, self._differ, self._log.say, self._save
+        )
         self._start_recording(existing, writing)
 
     def _start_recording(self, existing: bool, writing: bool) -> None:
@@ -411,6 +414,7 @@ class Run:
             "plans": self._positions.plans(),
             "streams": self._positions.streams(at, partial(asked_from, frame, self)),
             "fingerprint": self._about["fingerprint"],
+            "data": self._data.changed(),
             "entered": [self._epoch, self._batch],
             "logs": run_logs.lengths(self.folder),
             "typing": self._whole.typing(whole["held"]),
