@@ -97,12 +97,15 @@ def _names(target: ast.expr) -> Iterator[str]:
 
 def _goes_on(loop: ast.For, frame: FrameType, run: Any) -> bool:
     """Tell whether a loop begins where the program says: ``range(start, n)``, ``range(n - run.steps)``."""
-    if begins_with(loop):
-        return True
+    return begins_with(loop) or any(_meant(node, frame) is run for node in _read_of(loop))
+
+
+@lru_cache(maxsize=256)
+def _read_of(loop: ast.For) -> tuple[ast.expr, ...]:
+    """Return what the head of a loop reads attributes of, without calling them."""
     nodes = list(ast.walk(loop.iter))
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
-    read = (node for node in nodes if isinstance(node, ast.Attribute) and node not in called)
-    return any(_meant(node.value, frame) is run for node in read)
+    return tuple(node.value for node in nodes if isinstance(node, ast.Attribute) and node not in called)
 
 
 def _meant(node: ast.expr, frame: FrameType) -> Any:

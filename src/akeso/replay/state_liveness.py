@@ -85,6 +85,7 @@ def loops_of(code: CodeType, line: int) -> tuple[ast.For, ...]:
     return tuple(sorted(loops, key=lambda loop: (-loop.lineno, loop.end_lineno or 0)))
 
 
+@lru_cache(maxsize=256)
 def begins_with(loop: ast.For) -> bool:
     """Tell whether the program works out with which number a loop begins: ``range(start, n)``."""
     for call in (node for node in ast.walk(loop.iter) if isinstance(node, ast.Call)):
