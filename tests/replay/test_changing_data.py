@@ -96,7 +96,7 @@ def pool_made_from_the_state(run: Run, stop: int) -> Any:
         for x, y, _at in run.batches(pool, batch_size=4):
             learner.take(x, y)
             count += len(x)
-        pool.taken += range(count, count + 8)
+        run.state.taken = pool.taken = [*pool.taken, *range(count, count + 8)]
         seen.append(count)
     return learner.result(seen)
 
@@ -208,6 +208,9 @@ def test_it_is_read_as_it_is_and_gone_on_with(
         assert live(program, folder, stop) is None
         assert snapshot.found(folder)
         assert live(program, folder) == whole
+    for stop in (11, 14, 20):
+        live(program, tmp_path / "cut again and again", stop)
+    assert live(program, tmp_path / "cut again and again") == whole
 
 
 def test_data_that_the_program_makes_otherwise_after_a_kill_is_refused(tmp_path: Path) -> None:

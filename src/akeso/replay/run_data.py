@@ -105,7 +105,8 @@ class RunData:
         then, first = self._known.get(name), name not in self._checked
         self._checked.add(name)
         if first and self._changed.get(name) == _digest(now):
-            return  # as the program had made it when the snapshot was taken
+            self._marks[name] = None  # other than the run began with, from now on
+            return
         if then is not None:
             self._compare(then, now, first, epoch)
             return
