@@ -84,6 +84,50 @@ def pool_that_grows(run: Run, stop: int) -> Any:
     return learner.result(seen)
 
 
+def pool_made_from_the_state(run: Run, stop: int) -> Any:
+    """Data that is made once, from what the run keeps, and then grows."""
+    learner, seen = Learner(run, stop), []
+    if not hasattr(run.state, "taken"):
+        run.state.taken = list(range(12))
+    pool = Pool()
+    pool.taken = run.state.taken
+    for _ in run.epochs(4):
+        count = 0
+        for x, y, _at in run.batches(pool, batch_size=4):
+            learner.take(x, y)
+            count += len(x)
+        run.state.taken = pool.taken = [*pool.taken, *range(count, count + 8)]
+        seen.append(count)
+    return learner.result(seen)
+
+
+def pool_and_a_step_after_the_batches(run: Run, stop: int) -> Any:
+    """Snapshots become due between the epochs, where the pool has grown."""
+    learner, pool, seen = Learner(run, stop), Pool(), []
+    for _ in run.epochs(4):
+        count = 0
+        for x, y, _at in run.batches(pool, batch_size=4):
+            learner.take(x, y)
+            count += len(x)
+        learner.take(INPUTS[:4], LABELS[:4])
+        pool.taken += range(len(pool.taken), len(pool.taken) + 4)
+        seen.append(count)
+    return learner.result(seen)
+
+
+def batches_that_grow(run: Run, stop: int) -> Any:
+    """The same data, read in another way in later epochs."""
+    learner, data, seen = Learner(run, stop), TensorDataset(INPUTS, LABELS), []
+    for epoch in run.epochs(4):
+        count = 0
+        noisy = lambda sample, level=epoch / 10: (sample[0] + level * torch.randn(4), sample[1])  # noqa: E731
+        for x, y in run.batches(data, batch_size=4 + 4 * epoch, transform=noisy):
+            learner.take(x, y)
+            count += 1
+        seen.append(count)
+    return learner.result(seen)
+
+
 def only_in_a_loader(run: Run, stop: int) -> Any:
     learner, seen = Learner(run, stop), []
     loaders: dict[str, Any] = {"train": DataLoader(Pool(40), 4, sampler=Share(40))}
@@ -144,6 +188,9 @@ def rounds_of_iterations(run: Run, stop: int) -> Any:
     ("program", "counts"),
     [
         (pool_that_grows, [12, 20, 28, 36]),
+        (pool_made_from_the_state, [12, 20, 28, 36]),
+        (pool_and_a_step_after_the_batches, [12, 16, 20, 24]),
+        (batches_that_grow, [10, 5, 4, 3]),
         (only_in_a_loader, [8, 12, 16, 20]),
         (sampler_by_losses, None),
         (rounds_of_subsets, [12, 20, 28, 36]),
@@ -161,6 +208,9 @@ def test_it_is_read_as_it_is_and_gone_on_with(
         assert live(program, folder, stop) is None
         assert snapshot.found(folder)
         assert live(program, folder) == whole
+    for stop in (11, 14, 20):
+        live(program, tmp_path / "cut again and again", stop)
+    assert live(program, tmp_path / "cut again and again") == whole
 
 
 def test_data_that_the_program_makes_otherwise_after_a_kill_is_refused(tmp_path: Path) -> None:

@@ -57,23 +57,21 @@ def test_snapshots_are_taken_again_when_a_full_disk_has_room(
         weights = torch.zeros(50)
         run.track(weights=weights)
         steps = run.iterations(24)
-        for number in steps:
-            weights += number
-            run.step(weights.sum())
-            if number == 5:
-                break
-        run._writer.wait()
-        with no_file_longer_than(100):
+
+        def go_on(to: int) -> None:
+            nonlocal weights
             for number in steps:
                 weights += number
                 run.step(weights.sum())
                 run._writer.wait()
-                if number == 15:
+                if number == to:
                     break
+
+        go_on(5)
+        with no_file_longer_than(100):
+            go_on(15)
             last = snapshot.found(tmp_path / "a")[-1].step
-        for number in steps:
-            weights += number
-            run.step(weights.sum())
+        go_on(24)
     said = capsys.readouterr().err
     assert said.count("could not be written: File too large; the ones before it stay") == 1
     assert "snapshots can be written again, that of step" in said
@@ -91,10 +89,8 @@ def test_a_run_that_cannot_begin_says_so_and_one_that_has_begun_goes_on(
     with Run(tmp_path / "a", snapshot_every=1) as run:
         before = (tmp_path / "a" / run_folder.FILE).read_bytes()
         with no_file_longer_than(1):
-            steps = iter(run.batches(torch.arange(12.0), batch_size=2))
-            next(steps)
+            steps = run.batches(torch.arange(12.0), batch_size=2)
         assert (tmp_path / "a" / run_folder.FILE).read_bytes() == before
-        run.step(0.0)
         for _ in steps:
             run.step(0.0)
     said = capsys.readouterr().err

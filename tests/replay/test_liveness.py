@@ -10,13 +10,13 @@ import pytest
 from akeso.replay.state_liveness import LoopNames, loops_around
 
 
-def _names(body: str, line: int) -> LoopNames:
+def _names(body: str, line: int, at_head: bool = True) -> LoopNames:
     text = f"def program():\n{body}"
     name = f"<liveness {abs(hash(text))}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     module = compile(text, name, "exec")
     code = next(item for item in module.co_consts if isinstance(item, CodeType))
-    found = loops_around(code, line)
+    found = loops_around(code, line, at_head)
     assert found is not None
     return found
 
@@ -88,4 +88,24 @@ def test_hidden_positions_are_reported() -> None:
     assert _names("    for i, b in enumerate(s):\n        use(i)\n", 2).counters == (("i", 2),)
     assert _names("    for i, b in enumerate(s):\n        use(b)\n", 2).counters == ()
     assert _names("    for i, b in enumerate(s, run.index):\n        use(i)\n", 2).counters == ()
-    assert _names("    for a, b in zip(s, t):\n        use(a)\n", 2).zipped == (2,)
+    assert _names("    for a, b in zip(s, t):\n        use(a)\n", 2).hidden == (("zip", 2),)
+    assert _names("    for b in tqdm(islice(s, 5)):\n        use(b)\n", 2).hidden == (("islice", 2),)
+
+
+def test_hidden_positions_are_found_behind_what_shows_progress() -> None:
+    assert _names("    for i, b in tqdm(enumerate(s), total=9):\n        use(i)\n", 2).counters == (("i", 2),)
+    assert _names("    bar = tqdm(enumerate(s))\n    for i, b in bar:\n        use(i)\n", 3).counters == (
+        ("i", 3),
+    )
+    assert _names("    for b in run.batches(list(zip(s, t))):\n        use(b)\n", 2).hidden == ()
+
+
+def test_what_an_iteration_has_made_before_it_asks_is_still_needed() -> None:
+    body = (
+        "    while n < 9:\n        scale = f(n)\n        spare = scale\n        if n:\n            x = next(s)\n"
+        "            use(x, scale)\n        n = n + 1\n"
+    )
+    assert "scale" in _names(body, 2).scratch
+    asking = _names(body, 6, at_head=False).scratch
+    assert "scale" not in asking
+    assert {"x", "spare"} <= asking

@@ -468,3 +468,16 @@ def test_wrappers_of_what_is_tracked_and_loops_further_out_are_no_holes(tmp_path
                 run.step(loss)
             assert run.notes == []
             assert run.steps == 4
+
+
+def test_other_objects_tracked_than_in_the_snapshot_are_named(tmp_path: Path) -> None:
+    with Run(tmp_path, snapshot_every=1) as run:
+        run.track(model=torch.nn.Linear(2, 2))
+        for number in run.iterations(3):
+            run.step(number)
+    with Run(tmp_path) as run:
+        run.track(model=torch.nn.Linear(2, 2), teacher=torch.nn.Linear(2, 2))
+        with pytest.raises(
+            BadInput, match=r"has \['model'\] tracked, this process .* new teacher; track the same"
+        ):
+            list(run.iterations(3))

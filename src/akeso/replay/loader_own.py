@@ -44,8 +44,8 @@ def take_over(loader: Any, seed: int, workers: int | None, transform: Any) -> tu
 def loading_of(
     data: Any,
     seed: int,
-    workers: int | None,
     *,
+    workers: int | None,
     batch_size: int | None,
     shuffle: bool | None,
     transform: Any,

@@ -6,7 +6,8 @@ import atexit
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import FrameType, TracebackType
@@ -21,6 +22,7 @@ from akeso.replay.loader import Batch
 from akeso.replay.lock import FolderLock
 from akeso.replay.replaying import ReplayReport
 from akeso.replay.resume import orders
+from akeso.replay.run_asking import asked_from, loops_around
 from akeso.replay.run_data import RunData
 from akeso.replay.run_log import Repeats, RunLog
 from akeso.replay.run_position import Boundary, Positions
@@ -29,7 +31,7 @@ from akeso.replay.run_recording import Recorder
 from akeso.replay.run_streams import BatchStream, EpochStream
 from akeso.replay.snapshot_background import BackgroundWriter, uncollected
 from akeso.replay.state import Packing
-from akeso.replay.state_held import carried_graph
+from akeso.replay.state_held import Hole, carried_graph, plain_loop
 from akeso.replay.state_tracked import TrackedFile, TrackedOptimizer, apart
 from akeso.replay.state_whole import PlainState, WholeState
 from akeso.replay.state_wrappers import hooked
@@ -87,6 +89,8 @@ class Run:
         self._closed = False
         self._whole = WholeState((Run, BatchStream, EpochStream))
         self._hooks: list[Any] = []
+        # Loops of the program in which the run was made.
+        self._made_in = loops_around(sys._getframe(1))
         self._looks = 0
         self._postponed = 0
         self._step_keys: dict[str, int] = {}
@@ -147,7 +151,10 @@ class Run:
             # What the program does with them before it gets there does not reach what is restored.
             self._whole.plain._values.update(self._loaded.part("plain"))
         orders = self._loaded.part("orders", {}) if self._loaded else {}
-        self._data = RunData(self.seed, self._about["data"], orders, self._differ, self._log.say, self._save)
+        changed = about_it.get("data", {}) if about_it else {}
+        self._data = RunData(
+            self.seed, self._about["data"], orders, changed, self._differ, self._log.say, self._save
+        )
         self._start_recording(existing, writing)
 
     def _start_recording(self, existing: bool, writing: bool) -> None:
@@ -280,6 +287,7 @@ class Run:
         loop). ``name`` tells loops over different data apart.
         """
         options = {
+            "workers": workers,
             "batch_size": batch_size,
             "shuffle": shuffle,
             "transform": transform,
@@ -287,13 +295,13 @@ class Run:
             "drop_last": drop_last,
             "pin_memory": pin_memory,
         }
-        if not self._data.holds(name, data):
+        if not self._data.holds(name, data, options):
             # A child of fork must not inherit a thread in the middle of writing.
             self._writer.wait()
         epoch, batch, stop = self._positions.start_of(name, epochs)
         whole = epochs > 1
         first = stop - epochs
-        loader = self._data.loader(name, data, workers, options, first if epoch < stop else None)
+        loader = self._data.loader(name, data, options, first if epoch < stop else None)
         self._step_keys[name] = key(self.seed, "step", name)
         done = [loader.order.length(at) for at in range(first, min(epoch, stop))]
         if epoch < stop:
@@ -356,22 +364,32 @@ class Run:
         if self._looks < 2 and self.steps and not self._replaying:
             self._looks += 1
             held, holes = self._whole.look(frame, last != "no")
-            self._log.lost(holes)
+            self._log.lost((*holes, *self._anew(at, frame)))
             if self._looks == 2:
                 self._ranks.tell(held)
         self._log.processes(self._ranks.differing())
         since = self.steps - self._steps_at_snapshot
         due = since >= self._every or (last == "run" and since)
-        if self._log.journal is not None and due and self._positions.settled(at):
-            if last == "run":
-                self._writer.wait()
-            if not self._writer.busy:
-                with uncollected():
-                    self._take_snapshot(at, frame, last)
+        if self._log.journal is not None and due:
+            if self._positions.settled(at, last == "run", partial(asked_from, frame, self)):
+                if last == "run":
+                    self._writer.wait()
+                if not self._writer.busy:
+                    with uncollected():
+                        self._take_snapshot(at, frame, last)
+            elif since >= _PATIENCE * self._every:
+                self._log.waiting(self._steps_at_snapshot, at.loop)
         if last == "run" and self._log.journal is not None:
             self._recorder.flush()
             self._log.write("end", {"step": self.steps})
         self._spent += perf_counter() - start
+
+    def _anew(self, at: Boundary, frame: FrameType) -> Iterator[Hole]:
+        """Yield the loop around a stream that would begin anew where no snapshot could make up for it."""
+        if at.kind == "batch":
+            head = self._positions.anew(at.loop, asked_from(frame, self), alone=True)
+            if head is not None:
+                yield plain_loop(str(head), at.loop)
 
     def _take_snapshot(self, at: Boundary, frame: FrameType, last: str) -> None:
         self._recorder.flush()
@@ -394,7 +412,10 @@ class Run:
             "boundary": at.plain(),
             "positions": self._positions.plain(at.loop),
             "plans": self._positions.plans(),
+            "streams": self._positions.streams(at, partial(asked_from, frame, self)),
             "fingerprint": self._about["fingerprint"],
+            "data": self._data.changed(),
+            "entered": [self._epoch, self._batch],
             "logs": run_logs.lengths(self.folder),
             "typing": self._whole.typing(whole["held"]),
         }
@@ -408,7 +429,9 @@ class Run:
         # What was handed out again on the way here had been handed out before the snapshot.
         self._samples = list(self._loaded.part("samples", ()))
         self._positions.restored()
-        self._tell_logs(self._loaded.part("about").get("logs", {}))
+        about = self._loaded.part("about")
+        self._epoch, self._batch = about.get("entered", (self._epoch, self._batch))
+        self._tell_logs(about.get("logs", {}))
         self._pending = self._loaded = None
         for name in lost:
             self._log.say(f"{name} was held in the snapshot and is not there any more")
@@ -427,10 +450,9 @@ class Run:
         generators.seed_all(extend(self._step_keys[loop], batch.epoch, batch.number))
         self._spent += perf_counter() - start
 
-    def _enter_epoch(self, loop: str, epoch: int) -> None:
+    def _enter_epoch(self, loop: str, stream: EpochStream, epoch: int) -> None:
         self._epoch = epoch
-        self._positions.entered("epoch", loop)
-        self._positions.planned[loop] = epoch
+        self._positions.gives(loop, stream, epoch)
         generators.seed_all(key(self.seed, "epoch", loop, epoch))
 
     # The end
@@ -468,5 +490,6 @@ class Run:
         self.close()
 
 
-def _places(about: dict[str, Any]) -> tuple[Any, Any]:
-    return about["positions"], about.get("plans")  # snapshots of earlier versions have no plans
+def _places(about: dict[str, Any]) -> tuple[Any, Any, Any]:
+    # Snapshots of earlier versions have no plans and no streams.
+    return about["positions"], about.get("plans"), about.get("streams")

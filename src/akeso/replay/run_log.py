@@ -18,6 +18,7 @@ class RunLog:
     def __init__(self, strict: bool = True) -> None:
         self._strict = strict
         self._lost: set[str] = set()
+        self._waited = False
         self.notes: list[str] = []
         self.journal: ReplayJournal | None = None
         #: What cannot be written at present, as it was said: once when it begins, once when it is over.
@@ -86,6 +87,16 @@ class RunLog:
             raise Refused(f"{text}\nOr make the run with strict=False, and have this said instead.")
         self._lost |= {hole.name for hole in fresh}
         self.say(text)
+
+    def waiting(self, step: int, loop: str) -> None:
+        """Say once that no snapshot has been taken for long, since no place was one to go on from."""
+        if not self._waited:
+            self._waited = True
+            self.say(
+                f"no snapshot since step {step}: the batches of {loop!r} are asked for in the middle of a loop of the "
+                "program's own, or from another place in it than at first. One is taken where a for asks "
+                "run.batches(…), run.iterations(…) or run.epochs(…) for its next item"
+            )
 
     def processes(self, differing: Mapping[str, list[int]]) -> None:
         """Say which variables are not the same in all processes of a run, if any are not."""

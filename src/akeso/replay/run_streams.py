@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from akeso.replay.loader import Batch, KeyedLoader
+from akeso.replay.run_asking import asked_from
 from akeso.replay.run_position import Boundary
 
 if TYPE_CHECKING:
     from akeso.replay.run import Run
+
+
+_NUMBERS = count()
 
 
 class BatchStream:
@@ -22,12 +29,21 @@ class BatchStream:
         self._run, self._loop, self._loader = run, loop, loader
         #: Epoch and batch that come next.
         self.next = start
-        self._stop, self._whole = stop, whole
+        #: The epoch before which it ends.
+        self.stop, self._whole = stop, whole
         self._source: Iterator[Batch] | None = None
         self.over = False
         #: When it was made, on the clock of the run's positions.
         self.born = run._positions.clock
         self._known = (-1, 0)
+        #: Which of the streams of this process it is.
+        self.number = next(_NUMBERS)
+        run._positions.made[loop] = weakref.ref(self)
+
+    def aim(self, at: tuple[int, int], stop: int) -> None:
+        """Go on at another place, and up to another epoch."""
+        if (self.next, self.stop) != (at, stop):
+            self.next, self.stop, self.over, self._source = at, stop, False, None
 
     def __iter__(self) -> BatchStream:
         return self
@@ -35,23 +51,28 @@ class BatchStream:
     def __len__(self) -> int:
         """Return the number of batches still to come."""
         epoch, batch = self.next
-        return max(0, sum(self._loader.order.length(at) for at in range(epoch, self._stop)) - batch)
+        return max(0, sum(self._loader.order.length(at) for at in range(epoch, self.stop)) - batch)
 
     def __next__(self) -> Any:
-        epoch, number = self.next
-        if self.over or epoch >= self._stop:
-            # A stream that was over before the snapshot was taken has nothing to give and is no boundary.
+        frame = sys._getframe(1)
+        place, positions = partial(asked_from, frame, self._run), self._run._positions
+        pending = self._run._pending
+        # A stream that was over before the snapshot was taken has nothing to give and is no boundary.
+        past = self.over or self.next[0] >= self.stop
+        here = pending is not None and pending.loop == self._loop
+        if past and not (here and positions.resumes(self, self._loop, place)):
             raise StopIteration
+        epoch, number = self.next
         ended, at = False, Boundary("batch", self._loop, epoch, number)
-        restored = at == self._run._pending
+        restored = at == pending
         # Before data and sampler are what they were, nobody knows how long the epoch is.
         if not restored and number >= self._length(epoch):
-            ended = epoch + 1 >= self._stop
+            ended = epoch + 1 >= self.stop
             if not ended:
                 self._loader.order.check()
                 at = Boundary("batch", self._loop, epoch + 1, 0)
-        self._run._positions.asked(self._loop, self, self._stop)
-        self._run._boundary(at, sys._getframe(1), self._last(ended))
+        positions.asked(self._loop, self, self.stop, place)
+        self._run._boundary(at, frame, self._last(ended))
         epoch, number = at.epoch, at.batch
         if restored:
             self._loader.order.renew()
@@ -61,7 +82,7 @@ class BatchStream:
             self.over = True
             raise StopIteration
         if self._source is None:
-            self._source = self._loader.read(epoch, number, self._stop)
+            self._source = self._loader.read(epoch, number, self.stop)
         batch = next(self._source)
         self.next = (epoch, number + 1)
         self._run._enter(self._loop, batch)
@@ -83,18 +104,21 @@ class EpochStream:
 
     def __init__(self, run: Run, loop: str, start: int, stop: int) -> None:
         self._run, self._loop, self._next, self._stop = run, loop, start, stop
+        self._begun = False
 
     def __iter__(self) -> EpochStream:
         return self
 
     def __next__(self) -> int:
-        epoch = self._next
+        epoch, frame = self._next, sys._getframe(1)
         ended = epoch >= self._stop
-        self._run._boundary(
-            Boundary("epoch", self._loop, epoch, 0), sys._getframe(1), "run" if ended else "no"
-        )
+        if not self._begun:
+            self._begun = True
+            self._run._positions.begun(self._loop, asked_from(frame, self._run))
+        self._run._boundary(Boundary("epoch", self._loop, epoch, 0), frame, "run" if ended else "no")
         if ended:
+            self._run._positions.ended(self._loop)
             raise StopIteration
-        self._run._enter_epoch(self._loop, epoch)
+        self._run._enter_epoch(self._loop, self, epoch)
         self._next += 1
         return epoch

@@ -7,14 +7,16 @@ package's.
 from __future__ import annotations
 
 import ctypes
+import opcode
 import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
+_FOR_ITER = opcode.opmap["FOR_ITER"]
 _OWN = str(Path(__file__).resolve().parents[1])
 
 
@@ -35,6 +37,16 @@ def is_users(filename: str) -> bool:
         return False
     path = str(Path(filename).resolve())
     return not path.startswith((*_libraries(), _OWN)) and "site-packages" not in path
+
+
+def is_at_head(frame: FrameType) -> bool:
+    """Tell whether a frame stands where a ``for`` asks for its next item."""
+    return _instructions(frame.f_code)[frame.f_lasti] == _FOR_ITER
+
+
+@lru_cache(maxsize=1024)
+def _instructions(code: CodeType) -> bytes:
+    return code.co_code
 
 
 def users_frames(frame: FrameType | None) -> Iterator[tuple[str, FrameType]]:

@@ -33,6 +33,16 @@ from akeso.replay.state_tracked import TrackedModule
 from akeso.replay.state_wrappers import unwrap
 
 _NEVER = object()
+_HIDDEN = {
+    "zip": (
+        "zip() advances an iterator beside the batches, which would start over after a resume",
+        "draw both from one dataset, for instance torch.utils.data.StackDataset",
+    ),
+    "islice": (
+        "islice() counts from 0 again after a resume, and would let more batches through in all",
+        "leave the loop with break, by the number that enumerate(…, run.index) gives, with run.batches(…) first",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +273,8 @@ def _hidden(frame: FrameType) -> Iterator[Hole]:
                 f"enumerate() on line {line} counts from 0 again after a resume",
                 "write enumerate(…, run.index), with run.batches(…) first",
             )
-        for line in names.zipped:
-            yield Hole(
-                f"{label}{line}",
-                "zip() advances an iterator beside the batches, which would start over after a resume",
-                "draw both from one dataset, for instance torch.utils.data.StackDataset",
-            )
+        for name, line in names.hidden:
+            yield Hole(f"{label}{line}", *_HIDDEN[name])
         return
 
 
@@ -303,6 +309,15 @@ def carried_graph(path: str) -> Hole:
         path,
         "its graph is carried from step to step, and no snapshot can hold a graph",
         "detach() what needs no gradient any more, or call backward() before the next batch now and then",
+    )
+
+
+def plain_loop(place: str, stream: str) -> Hole:
+    """Return what to say of a loop of the program's own that asks a stream once in every iteration."""
+    return Hole(
+        place,
+        f"this for counts from its beginning again after a resume, and would ask for more batches of {stream!r} in all",
+        "go over the batches themselves, or write for i in run.iterations(n, name=…) there",
     )
 
 

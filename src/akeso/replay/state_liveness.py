@@ -2,7 +2,7 @@
 
 A name is *carried* when the body of a loop both assigns it and may read it before assigning it: ``total +=
 x``, ``best = min(best, x)``. A name that every iteration assigns before it reads is scratch. Iterators
-hidden in the head of a loop (``enumerate``, ``zip``) carry a position that no variable shows, and are
+hidden in the head of a loop (``enumerate``, ``zip``, ``islice``) carry a position that no variable shows, and are
 reported too.
 """
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
+from typing import Any
 
 _Loop = ast.For | ast.While
+_STREAMS = ("batches", "epochs", "iterations")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -31,13 +34,16 @@ class LoopNames:
     read: frozenset[str]
     counters: tuple[tuple[str, int], ...]
     """Names counted by an ``enumerate`` that starts at zero, each with its line."""
-    zipped: tuple[int, ...]
-    """Lines of loops over ``zip`` of several things."""
+    hidden: tuple[tuple[str, int], ...]
+    """Loops over ``zip`` of several things, or ``islice``, each with its line."""
 
 
 @lru_cache(maxsize=256)
-def loops_around(code: CodeType, line: int) -> LoopNames | None:
-    """Return what the loops around a line carry; ``None`` where there is no source, or no loop."""
+def loops_around(code: CodeType, line: int, at_head: bool = True) -> LoopNames | None:
+    """Return what the loops around a line carry; ``None`` where there is no source, or no loop.
+
+    Not ``at_head``, the line is one in the middle of an iteration: what was assigned before it is still needed.
+    """
     scope = _scope(code)
     if scope is None:
         return None
@@ -58,18 +64,41 @@ def loops_around(code: CodeType, line: int) -> LoopNames | None:
     }
     # Functions of the scope may be called after the loop wherever they stand.
     elsewhere = {name for node in nodes if isinstance(node, _SCOPES) for name in _read(node)}
-    counters: list[tuple[str, int]] = []
-    zipped: list[int] = []
+    needed = outside | _carried(inner) | (set() if at_head else _exposed_from(inner.body, line))
     # A loop further out is entered anew by a resumed process and counts its way through what is done.
-    if isinstance(inner, ast.For):
-        _head(inner, counters, zipped)
+    counters, hidden = _head(inner, scope) if isinstance(inner, ast.For) else ([], [])
     return LoopNames(
-        scratch=frozenset(assigned - _carried(inner) - outside - (_seldom(inner) & (after | elsewhere))),
+        scratch=frozenset(assigned - needed - (_seldom(inner) & (after | elsewhere))),
         scratch_at_end=frozenset(assigned - outside - after),
         read=frozenset(_read(loops[0])),
         counters=tuple(counters),
-        zipped=tuple(zipped),
+        hidden=tuple(hidden),
     )
+
+
+@lru_cache(maxsize=256)
+def loops_of(code: CodeType, line: int) -> tuple[ast.For, ...]:
+    """Return the ``for`` loops around a line, the innermost first."""
+    scope = _scope(code)
+    nodes = _own_nodes(scope) if scope is not None else []
+    loops = [node for node in nodes if isinstance(node, ast.For) and _spans(node, line)]
+    return tuple(sorted(loops, key=lambda loop: (-loop.lineno, loop.end_lineno or 0)))
+
+
+@lru_cache(maxsize=256)
+def begins_with(loop: ast.For) -> bool:
+    """Tell whether the program works out with which number a loop begins: ``range(start, n)``."""
+    for call in (node for node in ast.walk(loop.iter) if isinstance(node, ast.Call)):
+        name = _called(call)
+        if ("range" in name and len(call.args) > 1) or (name == "count" and call.args):
+            return not isinstance(call.args[0], ast.Constant | ast.UnaryOp)
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last word of what is called."""
+    function = call.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
 def _carried(loop: _Loop) -> set[str]:
@@ -79,6 +108,28 @@ def _carried(loop: _Loop) -> set[str]:
         exposed.expression(loop.test, start)
     exposed.body(loop.body, start)
     return exposed.names & _assigned(loop)
+
+
+def _exposed_from(statements: list[ast.stmt], line: int) -> set[str]:
+    """Return what the statements from a line on may read before they assign it."""
+    found: set[str] = set()
+    for number, node in enumerate(statements):
+        if line <= (node.end_lineno or node.lineno):
+            compound = isinstance(node, ast.If | ast.With | ast.Try | ast.For | ast.While | ast.Match)
+            exposed = _Exposed()
+            exposed.body(statements[number + compound :], set())
+            for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+                for block in _blocks(getattr(node, part, []) if compound else []):
+                    found |= _exposed_from(block, line)
+            return found | exposed.names
+    return found
+
+
+def _blocks(parts: Any) -> list[list[ast.stmt]]:
+    """Return the bodies of handlers and cases, or a body itself."""
+    if parts and not isinstance(parts[0], ast.stmt):
+        return [part.body for part in parts]
+    return [parts] if parts else []
 
 
 def _seldom(loop: _Loop) -> set[str]:
@@ -101,23 +152,45 @@ def _read(tree: ast.AST) -> set[str]:
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load)}
 
 
-def _head(loop: ast.For, counters: list[tuple[str, int]], zipped: list[int]) -> None:
-    call = loop.iter
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        return
-    if call.func.id == "enumerate" and len(call.args) == 1 and not call.keywords:
-        target = loop.target
-        if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-            name = target.elts[0].id
-            used = any(
-                isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-                for statement in loop.body
-                for node in ast.walk(statement)
-            )
-            if used:
-                counters.append((name, loop.lineno))
-    if call.func.id == "zip" and len(call.args) > 1:
-        zipped.append(loop.lineno)
+def _head(loop: ast.For, scope: ast.AST) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return what the head of a loop counts with ``enumerate``, and what else hides a position in it."""
+    counters: list[tuple[str, int]] = []
+    hidden: list[tuple[str, int]] = []
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
+    for call in _wrappers(loop.iter, scope):
+        name = _called(call)
+        if name == "enumerate" and len(call.args) == 1 and not call.keywords and isinstance(first, ast.Name):
+            nodes = (node for statement in loop.body for node in ast.walk(statement))
+            if any(
+                isinstance(node, ast.Name) and node.id == first.id and isinstance(node.ctx, ast.Load)
+                for node in nodes
+            ):
+                counters.append((first.id, loop.lineno))
+        if (name == "zip" and len(call.args) > 1) or name == "islice":
+            hidden.append((name, loop.lineno))
+    return counters, hidden
+
+
+def _wrappers(head: ast.expr, scope: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls that what a loop goes over is wrapped in: ``tqdm(enumerate(stream))``."""
+    seen: set[str] = set()
+    while True:
+        if isinstance(head, ast.Name) and head.id not in seen:
+            seen.add(head.id)
+            given = [
+                node.value
+                for node in _own_nodes(scope)
+                if isinstance(node, ast.Assign)
+                and any(isinstance(target, ast.Name) and target.id == head.id for target in node.targets)
+            ]
+            if len(given) != 1:
+                return
+            head = given[0]
+        elif isinstance(head, ast.Call) and _called(head) not in _STREAMS and head.args:
+            yield head
+            head = head.args[0]
+        else:
+            return
 
 
 def _scope(code: CodeType) -> ast.AST | None:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from akeso.errors import BadInput
 from akeso.replay import generators, state_foreign
-from akeso.replay.state_frames import assign, is_users, users_frames, variables
+from akeso.replay.state_frames import assign, is_at_head, is_users, users_frames, variables
 from akeso.replay.state_liveness import loops_around
 from akeso.replay.state_marks import CONTAINERS, SCALARS, has_state, is_iterator, is_table
 from akeso.replay.state_marks import items as items_of
@@ -68,7 +68,9 @@ class Places:
         innermost, spaces = True, set()
         for label, users in users_frames(frame):
             spaces.add(id(users.f_globals) if users.f_code.co_name == "<module>" else 0)
-            names = loops_around(users.f_code, users.f_lineno) if innermost else None
+            names = None
+            if innermost:
+                names = loops_around(users.f_code, users.f_lineno, at_end or is_at_head(users))
             scratch: frozenset[str] = frozenset()
             if names is not None:
                 scratch = names.scratch_at_end if at_end else names.scratch

@@ -132,7 +132,7 @@ class WholeState:
         extra = sorted(set(self.tracked) - set(saved))
         if missing or extra:
             raise BadInput(
-                f"the snapshot has {sorted(saved['tracked'])} tracked, this process {sorted(self.tracked)}: "
+                f"the snapshot has {sorted(saved)} tracked, this process {sorted(self.tracked)}: "
                 f"{'missing ' + ', '.join(missing) if missing else 'new ' + ', '.join(extra)}; track the "
                 "same objects"
             )
