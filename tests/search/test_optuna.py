@@ -57,7 +57,7 @@ def test_a_diverging_trial_is_pruned_within_an_epoch_with_its_reason() -> None:
     assert said[attributes.TRIAL]["outcome"] == "stopped"
     text = shown_report(of_study(made))
     assert "1 finished" in text
-    assert attributes["akeso:sentence"] in text
+    assert said["akeso:sentence"] in text
 
 
 def test_the_sampler_never_sees_a_value_that_is_not_finite() -> None:
