@@ -509,3 +509,45 @@ def test_what_a_part_of_the_model_is_asked_beside_it_is_no_part_of_the_validatio
                 losses.append(F.binary_cross_entropy_with_logits(model(x[192:]), x[192:]).item())
                 F.mse_loss(model[1](model[0](x[192:])).sigmoid(), x[192:])
     assert watch.history.series("val_loss").values == pytest.approx(losses)
+
+
+def test_what_is_computed_after_the_block_is_seen_where_no_mode_was_switched() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.randn(600, 4)
+    y = (x[:, 0] > 0).long()
+    figures = []
+    with akeso.watch(model, optimizer) as watch:
+        for step in range(400):
+            i = torch.randint(0, 500, (32,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[i]), y[i]).backward()
+            optimizer.step()
+            if step % 20 == 19:
+                with torch.no_grad():
+                    answers = model(x[500:])
+                right = (answers.argmax(1) == y[500:]).float().mean()
+                figures.append((round(F.cross_entropy(answers, y[500:]).item(), 5), round(right.item(), 5)))
+    losses, shares = (watch.history.series(name).values for name in ("val_loss", "val_accuracy"))
+    assert len(losses) == len(shares) >= len(figures) / 2  # not where the next step is looked at closely
+    assert set(zip(losses.round(5).tolist(), shares.round(5).tolist(), strict=True)) <= set(figures)
+
+
+def test_targets_made_without_gradients_are_no_evaluation_and_the_step_after_them_is_read() -> None:
+    torch.manual_seed(0)
+    critic, target = nn.Linear(4, 2), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.01)
+    with akeso.watch(critic, optimizer) as watch:
+        for _ in range(200):
+            state, after, reward = torch.randn(16, 4), torch.randn(16, 4), torch.randn(16)
+            with torch.no_grad():
+                worth = target(after)
+            aim = reward + 0.9 * worth.max(1).values
+            optimizer.zero_grad()
+            F.mse_loss(critic(state).max(1).values, aim).backward()
+            optimizer.step()
+    assert not len(watch.history.series("val_loss"))
+    assert not len(watch.history.series("val_accuracy"))
+    assert len(watch.history.series("grad_l2", "weight")) >= 5
+    assert watch.history.facts["loss"] == "mse_loss"

@@ -33,6 +33,8 @@ _FIRST = 3
 _ANSWERS = 32
 #: After so many phases in a row without any such thing, four answers will do.
 _BARREN = 3
+#: Phases in a row that were listened to beyond their block for nothing, after which no other is.
+_IN_VAIN = 4
 #: Share of the budget for the others.
 _SHARE = 0.3
 
@@ -47,6 +49,7 @@ class Evaluations:
         self._phases = Counter[bool]()  # by whether the model that is trained was switched for them
         self._frugal = frugal
         self._barren = 0  # phases in a row that nothing was made of
+        self._in_vain = 0  # and of those that were listened to beyond their block
         self.spent = 0.0  # seconds that following them has taken
         self._familiar = inputs.Familiar()
         self._phase: Phase | None = None
@@ -90,13 +93,24 @@ class Evaluations:
         self._off += 1
         self.open(step)
 
-    def gradients_on(self) -> bool:
+    def gradients_on(self, *, wanted: bool) -> bool:
         """The script has left it; ``True`` when nothing more is to be seen of the phase.
 
-        Many compute their loss and accuracy afterwards, from answers that were given inside.
+        Many compute their loss and accuracy afterwards, from answers that were given inside. Where no model was put
+        into evaluation mode, what was inside may as well belong to the training: the next pass with gradients tells,
+        and if the readings of that are ``wanted``, it comes first.
         """
         self._off = max(self._off - 1, 0)
-        return self._off == 0 and not (self._phase is not None and self._phase.unscored)
+        phase = self._phase
+        if self._off > 0:
+            return False
+        if phase is None or phase.over or not phase.unscored:
+            return True
+        if phase.announced:
+            return False
+        phase.dismissed = True
+        phase.beyond = not (wanted or self._frugal or self._in_vain >= _IN_VAIN)
+        return not phase.beyond
 
     def open(self, step: int, *, announced: bool = False, own: bool = False) -> None:
         """A phase begins, after ``step`` finished steps; ``announced`` by a switch to evaluation mode.
@@ -157,6 +171,8 @@ class Evaluations:
             return
         # After one rollout the next is known for what it is the sooner.
         self._barren = min(self._barren + 1, _BARREN) if fruitless else 0
+        if phase.beyond:
+            self._in_vain = 0 if any(group.scored_at_all for group in phase.groups) else self._in_vain + 1
         batches = Counter[tuple[int, bool]]()
         for group in phase.groups:
             batches[group.loader, group.gradients] += group.batches
@@ -221,6 +237,8 @@ class Evaluations:
             return
         if phase.dismissed and tensor.requires_grad:
             phase.over = True
+            if self.passes is not None and not (phase.announced or self.passes.reading):
+                self.passes.end()
             return
         if not phase.groups and given is not None and not self._frugal:
             self._fed(module, given, phase.step)

@@ -167,9 +167,10 @@ class Phase:
         self.step = step
         self._ignored = ignored  # the target that the loss leaves out in training
         self.announced = False  # by a model that was put into evaluation mode
-        self.dismissed = (
-            False  # by a model that was put back into training mode, gradients being switched off yet
-        )
+        # By a model that was put back into training mode, gradients being switched off yet, or since gradients are on
+        # again and nobody has announced an evaluation: the next pass with gradients is training.
+        self.dismissed = False
+        self.beyond = False  # listened to after gradients were on again, though nobody has announced an evaluation
         self.over = False  # training has begun again
         self.groups: list[Group] = []
         self._current: Group | None = None
@@ -219,9 +220,12 @@ class Phase:
 
     @property
     def unscored(self) -> bool:
-        """Whether a model put into evaluation mode for it has answered and nothing has been made of that yet."""
+        """Whether a model has answered and nothing has been made of that yet.
+
+        One that is in training mode although another was put into evaluation mode belongs to the training.
+        """
         group = self._current
-        if not self.announced or group is None or group.training_mode:
+        if group is None or (self.announced and group.training_mode):
             return False
         return not group.scored_at_all
 

@@ -429,7 +429,7 @@ class Probe(Told):
 
     def gradients_on(self) -> None:
         """The script has left it; the phase stays open until training goes on."""
-        if self._evaluations.gradients_on():
+        if self._evaluations.gradients_on(wanted=self._sampling and not self._read):
             self._resume()
 
     def mode_set(self, module: nn.Module, training: bool) -> None:
