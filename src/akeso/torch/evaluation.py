@@ -170,7 +170,9 @@ class Phase:
         # By a model that was put back into training mode, gradients being switched off yet, or since gradients are on
         # again and nobody has announced an evaluation: the next pass with gradients is training.
         self.dismissed = False
-        self.beyond = False  # listened to after gradients were on again, though nobody has announced an evaluation
+        self.beyond = (
+            False  # listened to after gradients were on again, though nobody has announced an evaluation
+        )
         self.over = False  # training has begun again
         self.groups: list[Group] = []
         self._current: Group | None = None
