@@ -8,9 +8,9 @@
     python -m benchmarks.search --only live --rules akeso --pool FOLDER   search for real; goes on where it stopped
     python -m benchmarks.search --only evaluate --pool benchmarks/search/pools/swift.tar.gz --share 0.1
 
-The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: ``card`` with
-``--size card --stepped 8``, those called ``swift`` with a third of the data (``--size swift``). ``small`` holds six
-other tasks (``python -m benchmarks.search.small --record``).
+The pools kept beside this file were recorded on an H200 with most steps replayed from CUDA graphs: those called
+``card`` with ``--size card --stepped 8``, those called ``swift`` with a third of the data (``--size swift``).
+``small`` holds six other tasks (``python -m benchmarks.search.small --record``).
 
 Recording goes on where it stopped. Pools of different trials (``--first``) are compared as one. Every figure of
 the comparison is simulated from recorded trials and their wall-clock times; ``--only live`` trains for real.
