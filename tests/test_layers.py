@@ -13,6 +13,7 @@ import akeso
 ROOT = Path(akeso.__file__).parent
 LAYERS = {
     "signals": 0, "history": 0, "journal": 0, "diagnosis": 0, "catalogue": 0, "advice": 0, "errors": 0, "extras": 0,
+    "threads": 0,
     "detectors": 1, "profiles": 1, "examination": 1, "remedies": 1,
     "torch": 2, "keras": 2, "report": 2,
     "script": 3, "treatment": 3, "search": 3, "replay": 3, "integrations": 3,

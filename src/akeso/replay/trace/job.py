@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from akeso.errors import AkesoError
+from akeso.threads import yielding
 
 OUTPUT, STATUS = "output.txt", "status.json"
 
@@ -156,7 +157,7 @@ def status(job: Job) -> Status:
 
 
 def _start(job: Job) -> subprocess.Popen[str]:
-    environment = {**os.environ, **job.environment}
+    environment = yielding({**os.environ, **job.environment})
     if job.hash_seed is not None:
         environment["PYTHONHASHSEED"] = job.hash_seed
     source = str(Path(__file__).resolve().parents[3])

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from akeso.script.prescribed.order import Order
+from akeso.threads import yielding
 
 _GRACE = 5.0  # seconds a process has to end by itself before it is killed
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -43,6 +44,7 @@ class Running:
             with open(self.folder / "output.log", "wb") as log:
                 self._child = subprocess.Popen(
                     command,
+                    env=yielding(os.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
