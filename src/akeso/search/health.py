@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -11,22 +11,19 @@ from typing import Any, Literal
 
 from akeso.diagnosis import Diagnosis
 from akeso.errors import BadInput
-from akeso.history import Floats
 from akeso.search import _optional, attributes, memory, mentions
 from akeso.search._safely import safely
-from akeso.search.curves import Knowledge, ValueOf
+from akeso.search.curves import ValueOf
 from akeso.search.informed import inform
 from akeso.search.inspection import Ending, Inspection, models_of, optimizers_of
-from akeso.search.judge import Judge
-from akeso.search.multi import among_best, judge_many
+from akeso.search.opinion import Opinion
 from akeso.search.profiles import SearchProfile, search_profile
 from akeso.search.recorded import PRUNED
 from akeso.search.recording import TrialRecording
 from akeso.search.repair import Repair
 from akeso.search.reports import Reports
-from akeso.search.traits import NOTHING, Traits
 from akeso.search.values import as_count, as_number
-from akeso.search.verdict import CONTINUE, Verdict
+from akeso.search.verdict import Verdict
 
 OnProblem = Literal["stop", "shadow", "repair"]
 _MODES = ("stop", "shadow", "repair")
@@ -98,20 +95,19 @@ class Health:
         ours = pruner if isinstance(pruner, DiagnosisPruner) else None
         self._wrapped = ours.wrapped if ours is not None else memory.chosen_pruner(pruner)
         self.mode: str = on_problem or (ours.on_problem if ours is not None else "stop")
-        self._value_of: ValueOf = value or (ours.value_of if ours is not None else "last")
+        value_of: ValueOf = value or (ours.value_of if ours is not None else "last")
         if self.mode not in _MODES:
             raise BadInput(f"on_problem is one of {', '.join(_MODES)}, but {on_problem=}")
-        if self._value_of not in ("last", "best"):
+        if value_of not in ("last", "best"):
             raise BadInput(f"value is 'last' or 'best', but {value=}")
         chosen = profile if profile is not None else (ours.profile if ours is not None else "akeso")
         self.profile = search_profile(chosen)
         maximize = attributes.is_maximize(self._study) if self._study is not None else (False,)
-        self._reports = Reports(maximize, self._value_of, in_study=self._study is not None)
-        self._judges: list[Judge] = []
+        self._reports = Reports(maximize, value_of, in_study=self._study is not None)
+        self._opinion = Opinion(self._study, self.profile, value_of, self.epochs, self._reports)
         self._ending: Verdict | None = None
         self._would: list[Verdict] = []
         self._known: list[Diagnosis] = []
-        self._guarded = False
         self._loses = False  # the objective, the value of a trial that ends early
         self._entered = self._closed = False
         self._first = False  # of the watches of this trial that are open
@@ -218,7 +214,7 @@ class Health:
             "profile": self.profile.title,
             "mode": self.mode,
             "epochs": self.epochs,
-            "guarded": self._guarded and self.mode != "shadow",
+            "guarded": self._opinion.guarded and self.mode != "shadow",
             "overhead": round(overhead, 5),
             **self._reports.about(),
         }
@@ -304,52 +300,18 @@ class Health:
     # ---- decisions ---------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        if self._study is None:
-            return
-        known = memory.of_study(self._study, self.profile, self._value_of)
-        self._judges = safely(lambda: known.judges(self._study, self.epochs), self._judges)
-        self._guarded = self._guarded or any(judge.guarding for judge in self._judges)
-        if self.mode != "shadow" and any(judge.knowledge.given_up for judge in self._judges):
+        if self._opinion.refresh() and self.mode != "shadow":
             # Others may have stopped them: another worker, or this one before the study was resumed.
             inform(self._study)
 
-    def _alone(self) -> list[Judge]:
-        """Judges that know no other trial."""
-        return [Judge(self.profile, Knowledge((), self.epochs), maximize=up) for up in self._reports.maximize]
-
     def _judge_epoch(self) -> Verdict:
-        alone = self._alone()
-        judges = self._judges or alone
-        costs = self._reports.costs()
-        # Whatever becomes of the comparison with others: a value that is not finite is told without it.
-        curve = safely(lambda: self._judge_curve(judges, costs), CONTINUE)
-        curve = curve or (CONTINUE if self._reports.finite else self._judge_curve(alone, costs))
-        if curve:
-            return curve
-        known = tuple(self._known)
-        if self.profile.finishes:  # benign findings are not told of within steps, so the history is asked
-            known = self._inspection.diagnoses
-        verdict = judges[0].of_findings(
-            known, costs[0], epoch=len(self._reports) - 1, safe=among_best(judges, costs)
-        )
-        return self._counted(verdict)
-
-    def _judge_curve(self, judges: Sequence[Judge], costs: Sequence[Floats]) -> Verdict:
-        if self._reports.finite and len(self._reports.steps) >= self.epochs:
-            return CONTINUE  # it has come to its end, also where it began anew on the way
-        if len(costs) == 1:
-            verdict = judges[0].of_curve(costs[0], self._traits)
-        else:
-            verdict = judge_many(judges, costs, self.epochs, self._traits)
-        if verdict and self._reports.repaired:
-            verdict = replace(verdict, sentence=f"Counted from its repair: {verdict.sentence}")
-        return verdict
-
-    @property
-    def _traits(self) -> Traits:
-        if self._repair is not None and self._repair.done:
-            return NOTHING
-        return Traits.of(self._trial.params, self._reports.losses, self._reports.unsettled)
+        repaired = self._repair is not None and self._repair.done
+        verdict = self._opinion.of_curve(None if repaired else self._trial.params)
+        if verdict:
+            return verdict
+        # Benign findings are not told of within steps, so the history is asked.
+        known = self._inspection.diagnoses if self.profile.finishes else tuple(self._known)
+        return self._counted(self._opinion.of_findings(known))
 
     def _found(self, diagnosis: Diagnosis) -> None:
         """Called by the probe as soon as a problem is known, within a step."""
@@ -358,9 +320,7 @@ class Health:
         self._known.append(diagnosis)
         if self._recording is not None:
             self._recording.found(diagnosis, self._inspection.steps)
-        judges, costs = self._judges or self._alone(), self._reports.finite_costs()
-        epoch, safe = len(self._reports), among_best(judges, costs)
-        verdict = judges[0].of_findings([diagnosis], costs[0], epoch=epoch, within_epoch=True, safe=safe)
+        verdict = self._opinion.of_findings([diagnosis], within_epoch=True)
         self._act(self._counted(verdict))
 
     def _counted(self, verdict: Verdict) -> Verdict:
