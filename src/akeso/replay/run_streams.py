@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from akeso.errors import Refused
 from akeso.replay.loader import Batch, KeyedLoader
 from akeso.replay.run_asking import asked_from
 from akeso.replay.run_position import Boundary
@@ -46,6 +47,13 @@ class BatchStream:
             self.next, self.stop, self.over, self._source = at, stop, False, None
 
     def __iter__(self) -> BatchStream:
+        # Whoever goes over it a second time takes it for a loader that begins anew.
+        if self.over:
+            raise Refused(
+                f"the batches of {self._loop!r} are over and are gone over again, which would train on nothing: "
+                "run.batches(...) gives all its epochs in one pass. Say epochs=n and go over it once (under Lightning "
+                "with max_epochs=1), or call run.batches(...) anew inside `for epoch in run.epochs(n)`"
+            )
         return self
 
     def __len__(self) -> int:
