@@ -72,15 +72,17 @@ def test_a_loss_above_a_constant_s_after_a_wild_start_is_harm_whatever_was_learn
     assert not problems(0.3)
 
 
-@pytest.mark.parametrize(("drawn", "said"), [(True, True), (False, False)])
-def test_frozen_weights_that_nothing_was_loaded_into_are_remarked_on(drawn: bool, said: bool) -> None:
+@pytest.mark.parametrize(("drawn", "said"), [("by torch", True), ("by Keras", True), ("trained", False)])
+def test_frozen_weights_that_nothing_was_loaded_into_are_remarked_on(drawn: str, said: bool) -> None:
     torch.manual_seed(0)
     body = torch.nn.Sequential(
         torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU()
     )
-    if not drawn:
-        for weight in body.parameters():
+    for weight in body.parameters():
+        if drawn == "trained":
             weight.data += 0.1 * torch.randn_like(weight)
+        elif drawn == "by Keras" and weight.dim() == 2:
+            torch.nn.init.xavier_uniform_(weight)
     body.requires_grad_(False)
     model = torch.nn.Sequential(body, torch.nn.Linear(64, 2))
     optimizer = torch.optim.Adam(model[1].parameters(), lr=0.01)

@@ -133,7 +133,7 @@ def test_bad_requests_are_explained(lives: tuple[Path, Path, str, str], tmp_path
         ([str(lives[0]), "--steps", "400:410"], "ends at step 40"),
         ([str(lives[0]), "--steps", "9:3"], "goes forward"),
         ([str(lives[0]), "--steps", "x"], "two numbers like 400:420"),
-        ([str(tmp_path), "--steps", "1:2"], "not the folder of a replayable run"),
+        ([str(tmp_path), "--steps", "1:2"], "give the one that the script gave akeso.replay.Run"),
     ):
         error = CliRunner().invoke(replay, words).exception
         assert isinstance(error, BadInput)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from akeso.errors import Refused
 from akeso.replay import snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
@@ -134,3 +135,26 @@ def test_switches_that_torch_or_the_program_turns_are_part_of_the_state(tmp_path
     finally:
         torch._C._set_mkldnn_enabled(True)
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("counting", [True, False])
+def test_batches_that_are_over_are_not_gone_over_again_in_silence(tmp_path: Path, counting: bool) -> None:
+    with Run(tmp_path / "run", seed=0) as run:
+        learner = Learner(run, 0)
+        batches = run.batches(FEW, batch_size=4, epochs=1)
+        for (x,) in batches:
+            learner.learn(x)
+            if counting and run.steps == 5:
+                break  # without asking whether there is one more
+        with pytest.raises(Refused, match="go over it once"):
+            iter(batches)
+
+
+def test_what_is_left_after_the_first_batch_may_be_nothing(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", seed=0) as run:
+        learner = Learner(run, 0)
+        batches = run.batches(FEW, batch_size=20, epochs=1)
+        learner.learn(*next(batches))
+        for (x,) in batches:
+            learner.learn(x)
+        assert run.steps == 1

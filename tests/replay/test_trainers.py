@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import shutil
 import sys
@@ -111,6 +112,29 @@ def test_the_examples_of_the_docs_go_on_where_they_were(name: str, tmp_path: Pat
     assert found.all("mismatch") == ()
     assert whole.keys() == found.steps().keys()
     assert all(whole[step].differences(record) == () for step, record in found.steps().items())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="Keras is not installed")
+def test_what_keras_trains_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+import os
+
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+import akeso.replay
+
+run = akeso.replay.Run("run", seed=0)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+for name, value in (("model", model), ("optimizer", keras.optimizers.Adam())):
+    try:
+        run.track(**{name: value})
+    except akeso.errors.BadInput as error:
+        print(name, "BackupAndRestore" in str(error))
+"""
+    )
+    done = python_at_once(tmp_path, "train.py")
+    assert done.stdout.decode().split() == ["model", "True", "optimizer", "True"], done.stderr.decode()
 
 
 def test_an_accumulation_that_lightning_counts_itself_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ def said(done: object) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.py"], "there is no script 'missing.py'"),
+        (["missing.py"], "there is no script 'missing.py'\n"),
+        (["missing"], "there is no script 'missing'; for a module: akeso run -m missing"),
         (["folder"], "is a directory without a __main__.py"),
         ([], "Missing argument 'SCRIPT'"),
         (["--budget", "lots", "ok.py"], "'lots' is no share"),

@@ -95,6 +95,25 @@ def test_a_softmax_inside_of_compiled_code_shows_in_what_it_gives(squashed: bool
     assert found[:1] == (["improper-output-activation"] if squashed else [])
 
 
+@pytest.mark.parametrize("squashed", [True, False])
+def test_a_sigmoid_inside_of_compiled_code_shows_in_what_it_gives(squashed: bool) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    parts: list[nn.Module] = [nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)]
+    model = torch.compile(nn.Sequential(*parts, *([nn.Sigmoid()] if squashed else [])), backend="aot_eager")
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    with akeso.watch(model, optimizer, budget=0.1) as watch:
+        for _ in range(300):
+            x = torch.randn(64, 8)
+            optimizer.zero_grad()
+            labels = (x[:, :1] > 0).float()
+            nn.functional.binary_cross_entropy_with_logits(model(x), labels).backward()
+            optimizer.step()
+    assert watch.history.facts.get("output_activation") is None
+    found = [one.problem for one in watch.diagnoses if one.severity != "info"]
+    assert found[:1] == (["improper-output-activation"] if squashed else [])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

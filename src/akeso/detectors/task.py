@@ -69,6 +69,7 @@ class Fit:
     of_probabilities: bool = False  # whether it takes probabilities where torch takes logits
     least_share: float = math.nan  # of the logits of any sample, were they probabilities
     largest_share: float = math.nan
+    at_both_ends: int = 0  # readings whose outputs come near 0 and near 1, where none ever lies beyond
 
     def figures(self) -> dict[str, Any]:
         """The figures a reader needs."""
@@ -127,6 +128,7 @@ def fit(history: History) -> Fit | None:
         arguments.get("expects") == "probabilities",
         _extreme(history, "output_share_min", min),
         curves.median(curves.tail(history.series("output_share_max").finite().values, 0.5, 3)),
+        _at_both_ends(history),
     )
 
 
@@ -156,6 +158,15 @@ def _sums(shape: object, mean: float) -> tuple[float, ...]:
     return tuple(mean * span for span in spans if span > 1)
 
 
+def _at_both_ends(history: History, near: float = 0.05) -> int:
+    """In how many readings outputs come near 0 and near 1; none where any lies outside, for logits would."""
+    low, high = (history.series(f"output_{end}").finite() for end in ("min", "max"))
+    outside = (low.values < -near / 10).any() or (high.values > 1 + near / 10).any()
+    if outside or not np.array_equal(low.steps, high.steps):
+        return 0
+    return int(np.sum((low.values < near) & (high.values > 1 - near)))
+
+
 def _extreme(history: History, signal: str, choose: Any) -> float:
     values = history.series(signal).finite().values
     return float(choose(values)) if len(values) else math.nan
@@ -179,6 +190,7 @@ class ImproperOutputActivation(Detector):
     tolerance: float = 1e-3
     rounding: float = 0.01
     sure: float = 0.9
+    again: int = 3
     wait: float = 0.5
     unsure: float = 0.1
     unsure_loss: float = 0.5
@@ -326,6 +338,14 @@ class ImproperOutputActivation(Detector):
         if known.units == 1 and act == "softmax" and not known.low < 1.0 - self.tolerance:
             return "A softmax over a single unit gives 1 whatever the input: use a sigmoid.", 0.97, True
         if known.loss == "binary_cross_entropy_with_logits":
+            # As above: a sigmoid that is hidden goes up to both ends again and again, and never beyond.
+            if not act and known.at_both_ends >= self.again:
+                return (
+                    f"`{known.loss}` expects logits but seems to be given probabilities: all lie between 0 and 1, and "
+                    "come near both, so that nothing below one half can be said.",
+                    0.88,
+                    True,
+                )
             if act in _PROBABILITIES and (known.high > 0.0 or known.low >= 0.0):
                 return (
                     f"`binary_cross_entropy_with_logits` expects logits but is given the output of a {act}: "

@@ -13,7 +13,7 @@ from akeso.detectors import cut, network
 from akeso.detectors._base import Detector
 from akeso.detectors.coarse import rounded_away
 from akeso.detectors.copies import same_answers, stale_copy
-from akeso.detectors.drawn import as_drawn, fresh
+from akeso.detectors.drawn import all_fresh, as_drawn, fresh
 from akeso.detectors.standing import Standing, standing, validation_loss
 from akeso.diagnosis import Severity, Symptom
 from akeso.history import Event, History
@@ -220,7 +220,9 @@ class ParametersNotTrained(Detector):
             {"parameters": frozen[:8], "count": len(frozen)},
             f"{frozen[0]} and {len(frozen) - 1} more are frozen and look as they were drawn: nothing seems to have "
             "been loaded into them or trained before.",
-            ("Load the weights before freezing them, or set requires_grad to True again.",),
+            (
+                "Load the weights before freezing them, or set `requires_grad` (`trainable` in Keras) to True again.",
+            ),
         )
 
     def _elsewhere(self, history: History) -> Iterator[Symptom]:
@@ -347,7 +349,7 @@ def frozen_as_drawn(history: History) -> list[str]:
         trained = {one.name.partition(".")[0] for one in history.parameters if one.trainable}
         frozen = [name for name in frozen if name.partition(".")[0] in trained]
     written = history.facts.get("frozen_written")
-    plain = stages or written or len(frozen) < 2 or not all(fresh(history, name) for name in frozen)
+    plain = stages or written or len(frozen) < 2 or not all_fresh(history, frozen)
     return [] if plain else frozen
 
 

@@ -15,6 +15,9 @@ from akeso.replay import fingerprint, journal, lock, snapshot
 
 FILE = "run.json"
 FORMAT = 1
+_WHICH = (
+    "give the one that the script gave akeso.replay.Run; runs without one cannot be gone on with or repeated"
+)
 _KNOWN = {FILE, journal.FILE, lock.FILE, snapshot.FOLDER}
 
 
@@ -48,9 +51,9 @@ def read(folder: Path) -> dict[str, Any]:
     """Return what ``run.json`` says, or explain why the folder is none of a run."""
     path = folder / FILE
     if not folder.exists():
-        raise BadInput(f"there is no run folder at {folder}")
+        raise BadInput(f"there is no run folder at {folder}; {_WHICH}")
     if not path.exists():
-        raise BadInput(f"{folder} is not the folder of a replayable run: it has no {FILE}")
+        raise BadInput(f"{folder} is not the folder of a replayable run: it has no {FILE}; {_WHICH}")
     try:
         about = json.loads(path.read_bytes())
     except ValueError as error:

@@ -20,6 +20,7 @@ import torch
 _NUMBERS = (bool, int, float)
 _PLAIN = (*_NUMBERS, complex, str, bytes, type(None), list, tuple, dict, set, frozenset)
 _TRAINERS = {"accelerate", "lightning", "pytorch_lightning", "transformers"}
+_LEARNING_IN_KERAS = {"Layer", "BaseOptimizer"}
 _NOT_STATE = {"torch", "numpy", "akeso"}
 _OWNERS = ("close", "fileno", "finish", "shutdown", "__exit__", "__next__", "__del__")
 
@@ -45,6 +46,14 @@ def is_foreign(value: Any) -> bool:
 def is_trainer(value: Any) -> bool:
     """Tell whether an object is of a training library: mostly machinery, around models that are tracked apart."""
     return is_foreign(value) and type(value).__module__.partition(".")[0] in _TRAINERS
+
+
+def is_of_keras(value: Any) -> bool:
+    """Tell whether an object is a layer, a model or an optimizer of Keras, on whichever backend."""
+    return any(
+        kind.__module__.partition(".")[0] == "keras" and kind.__name__ in _LEARNING_IN_KERAS
+        for kind in type(value).__mro__
+    )
 
 
 def scalers(value: Any) -> dict[str, Any]:

@@ -331,6 +331,12 @@ def _holds_state(value: Any) -> bool:
 def adopt(name: str, value: Any) -> Tracked:
     """Choose how an object is tracked, or say why it cannot be."""
     value = unwrap(value)
+    if state_foreign.is_of_keras(value):
+        raise BadInput(
+            f"run.track({name}=...) was given {type(value).__name__}, which is of Keras: what its layers and "
+            "optimizers hold cannot be brought back to the same bits here. Train in a loop with modules and "
+            "optimizers of torch, or leave the run out and keep checkpoints with keras.callbacks.BackupAndRestore"
+        )
     if isinstance(value, torch.nn.Module):
         return TrackedModule(name, value)
     if isinstance(value, torch.optim.Optimizer):

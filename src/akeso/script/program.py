@@ -56,7 +56,8 @@ def check(program: Program) -> None:
     if path.is_dir() and not (path / "__main__.py").is_file():
         raise NotRunnable(f"{program.target!r} is a directory without a __main__.py; give the script itself")
     if not path.exists():
-        hint = f"; for a module: akeso run -m {program.target}" if "/" not in program.target else ""
+        named = "/" not in program.target and path.suffix != ".py"
+        hint = f"; for a module: akeso run -m {program.target}" if named else ""
         raise NotRunnable(f"there is no script {program.target!r}{hint}")
     try:
         with open(path / "__main__.py" if path.is_dir() else path, "rb"):
