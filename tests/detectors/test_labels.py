@@ -38,6 +38,7 @@ def test_an_accuracy_that_is_printed_and_stays_at_chance_shows_that_nothing_is_l
     [
         (0.14, 0.2, 0.3, 0.4, 0.45, 0.5),
         (0.14, 0.12, 0.12, 0.12, 0.13, 0.6),  # it took its time
+        (0.10, 0.11, 0.12, 0.13, 0.14, 0.15),  # it gets better every time
         (0.0, 0.0, 0.0, 0.0, 0.01, 0.01),  # of whole sequences that are right, say
         (0.14, 0.12),
         (),

@@ -284,6 +284,10 @@ class UnlearnableLabels(Detector):
         start, _ = network.extent(history)
         printed = dict(history.facts.get("printed_metrics") or {})
         curves_of = [printed.get(name) or [] for name in ("accuracy", "val_accuracy", "test_accuracy")]
+        # What gets better from time to time is no luck, however little it is yet.
+        held_out = next((curve for curve in curves_of[1:] if curve), curves_of[0])
+        if curves.trend(np.asarray([float(value) for _, value in held_out], np.float64)).rises:
+            return None
         points = [(int(step), float(value)) for curve in curves_of for step, value in curve if step >= start]
         if len(points) <= self.min_evaluations:
             return None
