@@ -22,7 +22,7 @@ from akeso.detectors.standing import (
 )
 from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
-from akeso.history import History
+from akeso.history import Floats, History
 
 #: Held-out samples that are taken for granted where their number is not known, and the share of chance below which an
 #: accuracy is not of single answers.
@@ -36,6 +36,8 @@ _OF_THE_RARE: Final = {
     "kappa": "kappa",
 }
 _NOUGHTS: Final = 3
+#: Evaluations from which on one that stands out may be luck.
+_MANY: Final = 6
 
 
 def sorted_by_class(history: History) -> bool:
@@ -151,6 +153,13 @@ class ClassImbalance(Detector):
                 "one over the count of each class.",
             ),
         )
+
+
+def _without_luck(correct: Floats) -> float:
+    """The best of several accuracies; of many, one may have been luck, unless it is where they have come to."""
+    best = int(correct.argmax())
+    lucky = len(correct) >= _MANY and best < len(correct) - 2
+    return float(np.delete(correct, best).max()) if lucky else float(correct[best])
 
 
 def _at_nought(history: History, stand: Standing) -> str:
@@ -313,7 +322,7 @@ class UnlearnableLabels(Detector):
                 return False, 0.0, 0
             # Without a loss the accuracy has to tell: it never got beyond luck, while the training loss came down.
             # (Where one class is large, much can be learnt before any answer changes.)
-            never = float(correct.values.max()) <= stand.chance + luck and stand.overall.falls
+            never = _without_luck(correct.values) <= stand.chance + luck and stand.overall.falls
             return never, 1.0 if never else 0.0, int(correct.steps[0])
         best = float(validation.values.min()) / stand.baseline
         # Values may be predictable by a few percent, less than is known of their variance: such a signal shows in
