@@ -41,6 +41,28 @@ def test_a_class_drowns_the_others_only_where_the_model_answers_with_it(
     assert ("class-imbalance" in found) == drowned
 
 
+@pytest.mark.parametrize(
+    ("printed", "named"),
+    [({"f1": 0.0}, True), ({"val_recall": 0.0}, True), ({"f1": 0.3}, False), ({"val_accuracy": 0.95}, False)],
+)
+def test_a_rare_class_that_is_never_answered_is_named_where_the_script_asks_for_it(
+    printed: dict[str, float], named: bool
+) -> None:
+    told = {name: [[step, value] for step in range(24, 300, 25)] for name, value in printed.items()}
+    facts = {
+        "loss": "binary_cross_entropy_with_logits", "classes": 1, "task": "binary", "target_kind": "binary",
+        "printed_metrics": told,
+    }  # fmt: skip
+    run = {
+        "target_top_share": math.nan, "target_mean": 0.05, "target_std": 0.22, "target_min": 0.0, "target_max": 1.0,
+        "prediction_top_share": 1.0,
+    }  # fmt: skip
+    falls = Sketch(loss=falling(0.3, 0.16), baseline=0.2, accuracy=flat(0.95), facts=facts, run=run)
+    found = [one for one in examine(falls.history()).diagnoses if one.problem == "class-imbalance"]
+    assert bool(found) is named
+    assert all("the script's own" in one.sentence for one in found)
+
+
 def test_a_penalty_added_to_the_loss_does_not_raise_the_constant_prediction():
     sketch = Sketch(run={"baseline_loss": lambda s: 2.3 * (1 + 10 * np.exp(-8 * s))})
     assert standing(sketch.history()).baseline == pytest.approx(2.3, rel=0.05)

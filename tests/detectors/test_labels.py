@@ -38,6 +38,7 @@ def test_an_accuracy_that_is_printed_and_stays_at_chance_shows_that_nothing_is_l
     [
         (0.14, 0.2, 0.3, 0.4, 0.45, 0.5),
         (0.14, 0.12, 0.12, 0.12, 0.13, 0.6),  # it took its time
+        (0.10, 0.11, 0.12, 0.13, 0.14, 0.15),  # it gets better every time
         (0.0, 0.0, 0.0, 0.0, 0.01, 0.01),  # of whole sequences that are right, say
         (0.14, 0.12),
         (),
@@ -115,3 +116,22 @@ def test_of_text_it_is_not_said_that_it_carries_no_signal(task: str, said: str) 
     sketch = Sketch(**CHANCE, update=lambda index: 1e-2, validation=flat(2.31), facts={"task": task})
     (found,) = [one for one in examine(sketch.history()).diagnoses if one.problem == "unlearnable-labels"]
     assert said in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "found"),
+    [
+        ((0.10, 0.11, 0.30, 0.09, 0.10, 0.11, 0.09, 0.10), "unlearnable-labels"),
+        ((0.10, 0.11, 0.30, 0.09, 0.28, 0.11, 0.09, 0.10), None),  # twice is no luck
+        ((0.10, 0.11, 0.10, 0.09, 0.10, 0.11, 0.09, 0.30), None),  # it has come to that
+    ],
+)
+def test_one_accuracy_of_many_that_stands_out_is_luck(
+    accuracies: tuple[float, ...], found: str | None
+) -> None:
+    history = Sketch(loss=falling(2.3, 1.6, 1.0), update=lambda index: 1e-2, accuracy=flat(0.3)).history()
+    history.facts["val_size"] = 300
+    for index, accuracy in enumerate(accuracies):
+        history.add(30 * index + 29, "val_accuracy", "", accuracy)
+    named = [one.problem for one in examine(history).diagnoses if one.severity != "info"]
+    assert (named[0] if named else None) == found

@@ -254,6 +254,26 @@ def test_an_optimizer_none_of_whose_parameters_ever_has_a_gradient_is_a_finding(
     assert "their optimizer trains nothing else" in found.sentence
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_gradients_that_are_cleared_before_the_step_are_not_said_to_be_cut_off(between: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with akeso.watch(model, optimizer, planned_steps=100) as watch:
+        for _ in range(100):
+            x = torch.randn(32, 4)
+            answers = model(x) if between else model[2](model[:2](x).detach())
+            if not between:
+                optimizer.zero_grad()
+            F.cross_entropy(answers, (x[:, 0] > 0).long()).backward()
+            if between:
+                optimizer.zero_grad()
+            optimizer.step()
+    (found,) = [one for one in watch.diagnoses if one.problem == "parameters-not-trained"]
+    assert ("cleared between `backward` and the step" in found.sentence) is between
+    assert ("zero_grad" in found.remedies[0]) is between
+
+
 @pytest.mark.parametrize("kind", ["joined", "later", "one optimizer"])
 def test_what_learns_waits_for_its_turn_or_shares_an_optimizer_with_what_learns_is_none(kind: str) -> None:
     assert {one.severity for one in _rivals(kind)} <= {"info"}

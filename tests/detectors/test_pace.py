@@ -127,6 +127,12 @@ def test_a_slow_fall_that_batch_noise_hides_shows_in_validation() -> None:
     noisy = {**values(0.95, 1.0), "noise": 0.25, "update": lambda i: 2e-4, "evaluations": 16}
     creeps = Sketch(**noisy, validation=lambda s: 1.05 - 0.06 * s)
     assert first(creeps) == "slow-convergence"
+    (found,) = examine(creeps.history()).diagnoses
+    assert "too slowly: all of them together can change the weights by" in found.sentence
+    above = replace(creeps, loss=flat(1.08), validation=lambda s: 1.12 - 0.06 * s)
+    (found,) = examine(above.history()).diagnoses
+    assert found.severity == "error"
+    assert "falls too slowly" in found.sentence
     # Where it fell quickly and then stayed, there may be no more to learn.
     assert first(replace(creeps, validation=falling(1.05, 0.95, 12))) is None
     assert first(replace(creeps, validation=lambda s: 1.05 - 0.06 * s, update=lambda i: 0.01)) is None

@@ -551,3 +551,28 @@ def test_targets_made_without_gradients_are_no_evaluation_and_the_step_after_the
     assert not len(watch.history.series("val_accuracy"))
     assert len(watch.history.series("grad_l2", "weight")) >= 5
     assert watch.history.facts["loss"] == "mse_loss"
+
+
+@pytest.mark.parametrize("attacked", [True, False])
+def test_a_loss_that_noise_is_sought_by_is_no_validation(attacked: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watch_everything() as watch:
+        for _ in range(30):
+            x = torch.randn(32, 4)
+            y = (x[:, 0] > 0).long()
+            model.eval()
+            noise = torch.zeros_like(x)
+            for _ in range(3):
+                noise = noise.detach().requires_grad_(True)
+                loss = F.cross_entropy(model(x + noise), y)
+                if attacked:
+                    (slope,) = torch.autograd.grad(loss, noise)
+                    noise = noise + 0.1 * slope.sign()
+            model.train()
+            optimizer.zero_grad()
+            F.cross_entropy(model(x + noise.detach()), y).backward()
+            optimizer.step()
+    assert bool(watch.history.series("val_loss")) is not attacked
+    assert bool(watch.history.series("val_accuracy")) is not attacked

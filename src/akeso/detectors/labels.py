@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -22,11 +22,22 @@ from akeso.detectors.standing import (
 )
 from akeso.detectors.steps import travel
 from akeso.diagnosis import Symptom
-from akeso.history import History
+from akeso.history import Floats, History
 
 #: Held-out samples that are taken for granted where their number is not known, and the share of chance below which an
 #: accuracy is not of single answers.
 _HELD_OUT, _FAR_BELOW = 100, 0.3
+#: Figures that are 0 where what is rare is never answered, and how often one must have been.
+_OF_THE_RARE: Final = {
+    "f1": "F1",
+    "recall": "recall",
+    "precision": "precision",
+    "mcc": "MCC",
+    "kappa": "kappa",
+}
+_NOUGHTS: Final = 3
+#: Evaluations from which on one that stands out may be luck.
+_MANY: Final = 6
 
 
 def sorted_by_class(history: History) -> bool:
@@ -93,20 +104,21 @@ class ClassImbalance(Detector):
         # What falls as fast as this is on its way, whatever the answers are so far.
         falls = stand.recent.falls and -stand.recent.change >= self.on_its_way * stand.last
         harmed = (stand.suffers(self.remaining) and not falls) or correct < top - self.shortfall
-        if not top >= self.top_share or not recent >= self.collapsed or not harmed:
+        nought = _at_nought(history, stand)
+        if not top >= self.top_share or not recent >= self.collapsed or not (harmed or nought):
             return
         if curves.mean(curves.tail(history.series("accuracy").finite().values, 0.3, 5)) < 0.5:
             return  # it answers with one class, but with another one
         step = curves.first_step_where(said, np.asarray(said.values >= self.collapsed - 0.05, float))
         yield Symptom(
             self.name,
-            "error",
+            "error" if harmed else "warning",
             min(0.9, 0.5 + 0.4 * top),
             step,
             "",
             {"target_top_share": round(top, 4), "prediction_top_share": round(recent, 4), **stand.evidence()},
             f"{top:.0%} of the samples belong to one class, and the model answers with it in "
-            f"{recent:.0%} of all cases.",
+            f"{recent:.0%} of all cases" + (f": the script's own {nought} is 0." if nought else "."),
         )
 
     def _turned(self, history: History, stand: Standing) -> Symptom | None:
@@ -141,6 +153,27 @@ class ClassImbalance(Detector):
                 "one over the count of each class.",
             ),
         )
+
+
+def _without_luck(correct: Floats) -> float:
+    """The best of several accuracies; of many, one may have been luck, unless it is where they have come to."""
+    best = int(correct.argmax())
+    lucky = len(correct) >= _MANY and best < len(correct) - 2
+    return float(np.delete(correct, best).max()) if lucky else float(correct[best])
+
+
+def _at_nought(history: History, stand: Standing) -> str:
+    """The figure for what is rare, if any, that the script prints and that has stayed at nought: it is to be found.
+
+    Such a loss may be below that of a constant prediction, and fall: chances are told apart, and none is ever a yes.
+    """
+    if stand.over < 0.5:
+        return ""
+    for name, points in dict(history.facts.get("printed_metrics") or {}).items():
+        late = [value for step, value in points if 2 * step >= history.steps]
+        if name.rpartition("_")[2] in _OF_THE_RARE and len(late) >= _NOUGHTS and not any(late):
+            return _OF_THE_RARE[name.rpartition("_")[2]]
+    return ""
 
 
 def _without_signal(history: History) -> str:
@@ -260,6 +293,10 @@ class UnlearnableLabels(Detector):
         start, _ = network.extent(history)
         printed = dict(history.facts.get("printed_metrics") or {})
         curves_of = [printed.get(name) or [] for name in ("accuracy", "val_accuracy", "test_accuracy")]
+        # What gets better from time to time is no luck, however little it is yet.
+        held_out = next((curve for curve in curves_of[1:] if curve), curves_of[0])
+        if curves.trend(np.asarray([float(value) for _, value in held_out], np.float64)).rises:
+            return None
         points = [(int(step), float(value)) for curve in curves_of for step, value in curve if step >= start]
         if len(points) <= self.min_evaluations:
             return None
@@ -285,7 +322,7 @@ class UnlearnableLabels(Detector):
                 return False, 0.0, 0
             # Without a loss the accuracy has to tell: it never got beyond luck, while the training loss came down.
             # (Where one class is large, much can be learnt before any answer changes.)
-            never = float(correct.values.max()) <= stand.chance + luck and stand.overall.falls
+            never = _without_luck(correct.values) <= stand.chance + luck and stand.overall.falls
             return never, 1.0 if never else 0.0, int(correct.steps[0])
         best = float(validation.values.min()) / stand.baseline
         # Values may be predictable by a few percent, less than is known of their variance: such a signal shows in

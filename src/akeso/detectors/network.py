@@ -42,6 +42,11 @@ class Weight:
         return max(1, math.prod(self.shape[1:]))
 
     @property
+    def grown(self) -> bool:
+        """Whether it begins as zeros, as the last layer of a branch that is to say nothing at first."""
+        return not (self.init_std or self.init_mean)
+
+    @property
     def looked_up(self) -> bool:
         """Whether rows are looked up (embedding) instead of multiplied."""
         if _LOOKED_UP in self.role.lower():
@@ -122,14 +127,20 @@ def called(layer: str) -> str:
     return f"layer {layer}" if layer.isdigit() else layer
 
 
-def relative_gradient(history: History, name: str, *, window: Window) -> float:
-    """The typical gradient norm of a parameter over the norm of its weights."""
+def relative_gradient(history: History, name: str, *, window: Window, grown: bool = False) -> float:
+    """The typical gradient norm of a parameter over the norm of its weights.
+
+    Weights that were ``grown`` from nothing have a size only later: they are held against the one they come to.
+    """
     gradient = window.of(history.series("grad_l2", name).finite())
     if not gradient:
         return math.nan
-    norm = curves.at_steps(history.series("weight_l2", name), gradient)
+    sizes = history.series("weight_l2", name).finite()
+    norm = curves.at_steps(sizes, gradient)
     if not len(norm):
         return math.nan
+    if grown:
+        norm = np.full(len(norm), float(sizes.values.max()))
     with np.errstate(all="ignore"):
         ratios = gradient.values / np.maximum(norm, 1e-30)
     positive = ratios[ratios > 0]
@@ -189,7 +200,7 @@ def over_depth(history: History, window: Window) -> tuple[list[Weight], Floats]:
     comes from that, however much flows past it.
     """
     known = [
-        (weight, relative_gradient(history, weight.name, window=window))
+        (weight, relative_gradient(history, weight.name, window=window, grown=weight.grown))
         for weight in weights(history)
         if not _ASKS.fullmatch(weight.layer.rpartition(".")[2].lower().replace("_", ""))
     ]
@@ -221,7 +232,7 @@ def updates(history: History, window: Window, *, tables: bool = False, grown: bo
     Without those that had to be ``grown`` from nothing: a change is large against next to nothing.
     """
     wanted = [weight for weight in _matrices(history) if weight.looked_up is tables]
-    wanted = [weight for weight in wanted if grown or weight.init_std or weight.init_mean]
+    wanted = [weight for weight in wanted if grown or not weight.grown]
     found = [typical(history, "update_ratio", weight.name, window) for weight in wanted]
     return np.asarray([value for value in found if math.isfinite(value)], np.float64)
 

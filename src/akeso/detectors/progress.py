@@ -109,7 +109,12 @@ class SlowConvergence(Detector):
                 if stand.remaining < 1.005
                 else "the loss is above that of a constant prediction"
             )
-            + (", and it no longer falls." if stuck else ", and it falls too slowly.")
+            + (
+                f", and it falls too slowly: all of them together can change the weights by {way:.1%} of their size at "
+                "most."
+                if creeping
+                else ", and it no longer falls."
+            )
             + (" No activation function was seen between its layers." if network.unbent(history) else "")
             + (_OUTWEIGHED if stuck and outweighed else ""),
         )

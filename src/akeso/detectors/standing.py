@@ -39,6 +39,9 @@ _BACK_AND_FORTH: Final = 0.15
 #: Readings of the mean of the targets, and how well it goes with the steps, by ranks or by the way, where targets move.
 _DRIFT_SEEN: Final = 8
 _DRIFT: Final = 0.8
+#: Losses, and in how many of their steps one lies on the other side of zero, where they are differences.
+_CROSSINGS_SEEN: Final = 20
+_CROSSINGS: Final = 0.1
 #: Stretches of the run that are told apart for it; half of them must have been looked at.
 _STRETCHES: Final = 6
 
@@ -288,7 +291,21 @@ def no_measure(history: History) -> str:
         return "the loss holds more than the function that was recognised"
     if _moving_targets(history):
         return "the targets move, as those that a model makes for itself"
+    if _around_zero(history):
+        return "the loss goes to and fro across zero, as a difference does"
     return ""
+
+
+def _around_zero(history: History) -> bool:
+    """Whether a loss with no constant prediction is above zero in one step and below in another, again and again.
+
+    It is a difference then, of two energies or of what was gained and expected, and stands near zero however well what
+    it is made of does. A likelihood crosses zero as well, but once, on its way down.
+    """
+    values = history.series("loss").finite().values
+    if len(values) < _CROSSINGS_SEEN or history.series("baseline_loss").finite():
+        return False
+    return float(np.mean(np.diff(values > 0) != 0)) >= _CROSSINGS
 
 
 def _more_than_its_function(history: History) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from akeso.advice import advice
 from akeso.detectors import cut, network
 from akeso.detectors._base import Detector
 from akeso.detectors.coarse import rounded_away
@@ -100,6 +101,8 @@ class ParametersNotTrained(Detector):
             ):
                 severity = "warning"
             shown = (used if severity == "error" else in_vain or used) or names
+            # A backward pass led somewhere: that nothing at all has a gradient in the step is done in between.
+            cleared = reason == "no-grad" and bool(used) and not history.scopes("grad_l2")
             yield Symptom(
                 self.name,
                 severity,
@@ -111,9 +114,14 @@ class ParametersNotTrained(Detector):
                 min(event.step for event in events),
                 shown[0].rpartition(".")[0] or shown[0],
                 {"reason": reason, "parameters": shown[:8], "count": len(shown), **stand.evidence()},
-                _sentence("in-vain" if shown == in_vain else reason if used else "unused", shown),
+                _sentence(
+                    "cleared" if cleared else "in-vain" if shown == in_vain else reason if used else "unused",
+                    shown,
+                ),
                 ("Make the layer once, in `__init__`, and keep it as an attribute of the model.",)
                 if reason == "made-anew"
+                else (_CLEAR_FIRST, *advice(self.name))
+                if cleared
                 else (),
             )
         left_behind = list(self._left_behind(history, stand))
@@ -304,11 +312,18 @@ _SAME_FOR_BOTH: Final = (
     "Prepare inputs and number the classes for evaluation exactly as for training.",
 )
 
+_CLEAR_FIRST: Final = "Call `zero_grad` before `backward` or after the step, not between the two."
 #: By reason, of one parameter and of several.
 _REASONS = {
     "no-grad": (
         "should learn but never gets a gradient: it is cut off from the loss.",
         "should learn but never get a gradient: they are cut off from the loss.",
+    ),
+    "cleared": (
+        "has no gradient in any step, nor has anything else: it is cleared between `backward` and the step, or what "
+        "`backward` starts from leads elsewhere.",
+        "have no gradient in any step, nor has anything else: it is cleared between `backward` and the step, or what "
+        "`backward` starts from leads elsewhere.",
     ),
     "in-vain": (
         "never gets a gradient in the whole run: it is cut off from the loss, and its optimizer trains nothing else.",

@@ -280,7 +280,8 @@ class Evaluations:
             call = self.passes.calls.pop()
             if isinstance(result, torch.Tensor) and result.requires_grad and self._phase.without_gradients:
                 return  # what is trained on, computed while a teacher answers
-            self._phase.loss(call, self._batches.target_kind)
+            node = result.grad_fn if isinstance(result, torch.Tensor) else None
+            self._phase.loss(call, self._batches.target_kind, node)
         else:
             self._phase.called(name, args, result)
 

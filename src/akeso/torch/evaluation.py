@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
+from torch.autograd.graph import Node
 
 from akeso.torch.accounts import spread_of
 from akeso.torch.losses import DIFFERENCES, LossCall
@@ -174,6 +175,7 @@ class Phase:
             False  # listened to after gradients were on again, though nobody has announced an evaluation
         )
         self.over = False  # training has begun again
+        self.closed = False  # what came of it is on its way
         self.groups: list[Group] = []
         self._current: Group | None = None
         self.by_distance = False  # whether outputs were compared with targets by their difference
@@ -290,8 +292,8 @@ class Phase:
         asked = target.detach() != self._ignored
         return (right & asked).sum(), asked.sum()
 
-    def loss(self, call: LossCall, target_kind: str) -> None:
-        """The script has computed a loss."""
+    def loss(self, call: LossCall, target_kind: str, node: Node | None = None) -> None:
+        """The script has computed a loss, whose gradient would begin at ``node``."""
         group = self._current
         if group is None or call.value is None:
             return
@@ -302,6 +304,7 @@ class Phase:
             value = call.value.sum() / rows if summed else call.value.mean()
         else:
             value = call.value / rows if call.reduction == "sum" else call.value
+        before = len(group.losses), len(group.targets), len(group.scored)
         group.losses.append(Loss(value, rows, (call.name, call.reduction)))
         spread = spread_items(call)
         self.by_distance |= spread is not None
@@ -311,6 +314,24 @@ class Phase:
             found = hits(call, target_kind)
             if found is not None:
                 group.scored.append((found[0], found[1]))
+        if node is not None:
+            self._unless_differentiated(node, group, before)
+
+    def _unless_differentiated(self, node: Node, group: Group, before: tuple[int, int, int]) -> None:
+        """A loss that a gradient is asked of after all evaluates nothing: noise that attacks a model is looked for."""
+        losses, targets, scored = before
+        made = group.losses[losses:], group.targets[targets:], group.scored[scored:]
+        here = weakref.ref(self)
+
+        def take_back(_: Any) -> None:
+            phase = here()
+            if phase is None or phase.closed:
+                return
+            group.losses = [one for one in group.losses if all(one is not own for own in made[0])]
+            group.targets = [one for one in group.targets if all(one is not own for own in made[1])]
+            group.scored = [one for one in group.scored if all(one is not own for own in made[2])]
+
+        node.register_prehook(take_back)
 
     def given(self, value: torch.Tensor, kind: tuple[str, str]) -> None:
         """The model itself has given the loss of this batch beside its answers."""
@@ -338,6 +359,7 @@ class Phase:
         ``familiar`` says of marks how many are known, and whether that makes it the training data; ``trained`` is
         the function that the loss of training comes from, where it is one.
         """
+        self.closed = True
         if any(group.scored_at_all for group in self.groups if not group.copy):
             self.groups = [group for group in self.groups if not (group.copy and group.scored_at_all)]
         items: list[tuple[Tag, torch.Tensor]] = []
