@@ -71,6 +71,18 @@ def test_classes_are_weighted_by_numbers(tmp_path, monkeypatch, kind, units, cri
     assert alike(tried["model"], names["model"])
 
 
+def test_classes_are_weighted_under_the_loss_that_knows_of_it_where_a_sigmoid_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = RARE.format(
+        kind="float()[:, None]", units=1, criterion="criterion = nn.BCEWithLogitsLoss()", loss="criterion"
+    ).replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())")
+    off = edit("substitute-activation", "output", from_="Sigmoid", to="none")
+    change, tried, names = shown(tmp_path, source, off, edit("weight-classes", kind="inverse-frequency"))
+    assert "criterion = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(" in change.diff
+    assert any("gives scores now" in text for text in change.words)
+    assert alike(tried["model"], names["model"])
+
+
 EDGES = """
 import torch
 from torch import nn
