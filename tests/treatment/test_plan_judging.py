@@ -38,6 +38,21 @@ def test_a_cure_that_is_not_better_is_not_handed_back() -> None:
     assert any("beyond noise" in tried.verdict for tried in outcome.attempts)
 
 
+def test_what_no_cure_reaches_is_told_where_it_showed_under_one_alone() -> None:
+    empty = Diagnosis("unlearnable-labels", "error", 0.9, "", 40, {}, (), ("Look at pairs.",), "No signal.")
+
+    class Empty(Scripted):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            return replace(made, diagnoses=(empty,)) if prescription and made.whole else made
+
+    outcome = akeso.treat(Empty(0.5, lambda cure: 0.5))
+    assert outcome.status == "failed"
+    told = [note for note in outcome.notes if "No signal. Look at pairs." in note]
+    assert len(told) == 1
+    assert "under substitute-activation" in told[0]
+
+
 def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> None:
     """Ten trainings that learnt nothing, of 300 held-out samples: the luckiest is ahead of the untreated one."""
     history = Scripted(0.0, None).source.history

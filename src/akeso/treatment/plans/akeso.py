@@ -23,6 +23,7 @@ from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
     closest,
+    come_to_light,
     comparable,
     cured,
     disappoints,
@@ -309,6 +310,8 @@ class AkesoPlan(Plan):
             # What was found no longer shows, but next to nothing was learnt: that is no clean bill of health.
             ledger.notes += [f"before its end: {found.sentence or found.problem}" for found in suspected]
             well = False
+        if not well:
+            ledger.notes += come_to_light(ledger.attempts, untreated)
         return _left_alone(ledger, untreated) if well else ledger.close(untreated, "failed")
 
 

@@ -65,6 +65,27 @@ def incurable(attempt: Attempt) -> tuple[Diagnosis, ...]:
     )
 
 
+def come_to_light(attempts: list[Attempt], untreated: Attempt) -> list[str]:
+    """What no change to the training cures, where it showed only once something else was out of its way.
+
+    An untreated run that has learnt something shows that there is something to be learnt.
+    """
+    if untreated.chance is not None and not learnt_nothing(untreated):
+        return []
+    known = {found.problem for found in incurable(untreated)}
+    told: dict[str, str] = {}
+    for attempt in sorted(attempts, key=lambda attempt: -attempt.steps):
+        for found in incurable(attempt) if attempt.prescription else ():
+            if found.problem not in known:
+                words = " ".join((found.sentence, *found.remedies[:1]))
+                told.setdefault(
+                    found.problem,
+                    f"under {attempt.prescription.describe()} something came to light that no change to the training "
+                    f"cures: {words}",
+                )
+    return list(told.values())
+
+
 def same_course(one: Attempt, other: Attempt) -> bool:
     """Whether two cures that show from the first step on took the very same course: they come to the same thing.
 
