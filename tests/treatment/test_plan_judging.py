@@ -53,6 +53,35 @@ def test_what_no_cure_reaches_is_told_where_it_showed_under_one_alone() -> None:
     assert "under substitute-activation" in told[0]
 
 
+def _trained(attempt: Attempt, left: float, *, problem: str = "") -> Attempt:
+    history = History(planned_steps=100)
+    history.facts["loss"] = "mse_loss"
+    for step in range(100):
+        history.add(step, "loss", "", left)
+        history.add(step, "baseline_loss", "", 1.0)
+    found = (Diagnosis(problem, "error", 0.95, "", 0, {}, (), (), ""),) if problem else ()
+    return replace(attempt, history=history, diagnoses=found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left", "status"),
+    [(1.0, 1.0, 0.05, "repaired"), (1.0, 0.98, 0.05, "failed"), (1.0, 1.0, 0.95, "failed")],
+)
+def test_a_fault_of_an_output_that_the_figure_is_not_of_is_cured_by_its_loss(
+    before: float, after: float, left: float, status: str
+) -> None:
+    class TwoHeads(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            return _trained(made, left) if prescription else _trained(made, 1.5, problem="improper-loss")
+
+    program = TwoHeads(lambda cure, steps: after)
+    program.untreated = before
+    outcome = akeso.treat(program, budget=4.0)
+    assert outcome.status == status
+    assert any("as good before" in note for note in outcome.notes) == (status == "repaired")
+
+
 def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> None:
     """Ten trainings that learnt nothing, of 300 held-out samples: the luckiest is ahead of the untreated one."""
     history = Scripted(0.0, None).source.history

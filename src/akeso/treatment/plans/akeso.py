@@ -41,6 +41,7 @@ from akeso.treatment.plans.judging import (
     serious,
     smallest_first,
     took_off,
+    unseen_by_its_figure,
 )
 from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
 from akeso.treatment.plans.race import bounded, breaks, learnt, promise
@@ -199,6 +200,12 @@ class AkesoPlan(Plan):
         before = self._given_a_chance(ledger, ledger.untreated or untreated, current)
         if not before.whole and not before.failed and self._worth_its_end(ledger, before, current):
             before = ledger.attempt(Prescription())
+        if unseen_by_its_figure(current, before):
+            ledger.notes.append(
+                f"{current.metric_name} was as good before and does not tell of what was found; the cure was judged by "
+                f"the loss of the training, of which {1 - learnt(current):.2g} times a constant prediction's is left"
+            )
+            return current
         ahead = _ahead(current, before)
         kept = ledger.at_its_best(current) if falls_back(current) else current
         # The best of many evaluations is ahead by luck more often than the last one is.

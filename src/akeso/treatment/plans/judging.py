@@ -9,7 +9,7 @@ import numpy as np
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.plans.race import breaks, learnt, promise, same_loss
+from akeso.treatment.plans.race import bounded, breaks, learnt, promise, same_loss, same_measure
 from akeso.treatment.program import Attempt
 
 #: Problems with one right cure: where it works there is nothing to compare it with.
@@ -178,6 +178,23 @@ def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
     """Whether what was wrong with the untreated run for certain no longer is."""
     certain = any(found.problem in CERTAIN for found in serious(untreated))
     return certain and not leaves_fault(attempt, untreated)
+
+
+def unseen_by_its_figure(attempt: Attempt, untreated: Attempt) -> bool:
+    """Whether a cure takes away a certain fault, and the figure had nothing to gain: it is of another output.
+
+    Then the loss of the training has to show it, and the figure must not be any lower.
+    """
+    if not (attempt.whole and untreated.whole and bounded(untreated) and comparable(untreated, attempt)):
+        return False
+    nothing_to_gain = GOOD <= untreated.score <= attempt.score
+    return (
+        nothing_to_gain
+        and removes_fault(attempt, untreated)
+        and same_measure(attempt, untreated)
+        and learnt_more(attempt, untreated)
+        and learnt(attempt) > _MORE
+    )
 
 
 def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
