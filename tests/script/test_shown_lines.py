@@ -83,6 +83,33 @@ def test_classes_are_weighted_under_the_loss_that_knows_of_it_where_a_sigmoid_go
     assert alike(tried["model"], names["model"])
 
 
+@pytest.mark.parametrize("given", ["model(a)", "model(a) + 0"])
+def test_inputs_are_scaled_inside_of_a_call_whose_answers_are_brought_to_standard_units(
+    tmp_path, monkeypatch, given
+):
+    monkeypatch.chdir(tmp_path)
+    source = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+x = torch.randn(80, 1) * 2500 + 24000
+y = 3 * x + 100
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.MSELoss()
+for a, b in DataLoader(TensorDataset(x, y), batch_size=16):
+    optimizer.zero_grad()
+    criterion(GIVEN, b).backward()
+    optimizer.step()
+answers = model(x).detach()
+""".replace("GIVEN", given)
+    cures = edit("scale-inputs", kind="standard"), edit("standardise-targets")
+    change, tried, names = shown(tmp_path, source, *cures)
+    assert change.diff.count(" - 24") >= 2  # in training, too
+    assert torch.allclose(names["answers"], tried["answers"], rtol=1e-2)
+
+
 EDGES = """
 import torch
 from torch import nn

@@ -80,7 +80,7 @@ def scale_logits(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     for call in draft.calls():
         given = len(call.args) > 1 and not isinstance(call.args[0], ast.Starred)
         if given and draft.text(call.func) in names:
-            draft.replace(call.args[0], f"{factor} * {whole(draft, call.args[0])}")
+            put_around(draft, call.args[0], f"{factor} * ", "")
     return None if names else f"multiply the logits by {factor} before the loss"
 
 
@@ -172,8 +172,18 @@ def _makes(call: ast.Call) -> bool:
 
 def whole(draft: Draft, node: ast.expr) -> str:
     """The text of a node, as something that may be followed by a dot or an operator."""
-    simple = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return draft.text(node) if simple else f"({draft.text(node)})"
+    return draft.text(node) if _simple(node) else f"({draft.text(node)})"
+
+
+def put_around(draft: Draft, node: ast.expr, before: str, after: str) -> None:
+    """Make a node part of a formula, with whatever another edit changes inside of it."""
+    opened, closed = ("", "") if _simple(node) else ("(", ")")
+    draft.wrap(node, f"{before}{opened}", f"{closed}{after}")
+
+
+def _simple(node: ast.expr) -> bool:
+    """Whether a node may be followed by a dot or an operator as it stands."""
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
 
 
 def _listed(values: Sequence[float]) -> str:
