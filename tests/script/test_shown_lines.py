@@ -71,6 +71,27 @@ def test_classes_are_weighted_by_numbers(tmp_path, monkeypatch, kind, units, cri
     assert alike(tried["model"], names["model"])
 
 
+@pytest.mark.parametrize(
+    ("made", "old", "new"),
+    [
+        ("nn.SoftMarginLoss()", "soft_margin_loss", "nn.BCEWithLogitsLoss()"),
+        ("nn.HingeEmbeddingLoss(margin=2.0)", "hinge_embedding_loss", "nn.BCEWithLogitsLoss()"),
+        (
+            "nn.SmoothL1Loss(beta=0.5, reduction='sum')",
+            "smooth_l1_loss",
+            "nn.BCEWithLogitsLoss(reduction='sum')",
+        ),
+    ],
+)
+def test_any_loss_is_exchanged_and_told_what_the_new_one_knows(tmp_path, monkeypatch, made, old, new):
+    monkeypatch.chdir(tmp_path)
+    source = RARE.format(kind="float()[:, None]", units=1, criterion=f"criterion = {made}", loss="criterion")
+    loss = edit("substitute-loss", from_=old, to="binary_cross_entropy_with_logits")
+    change, tried, names = shown(tmp_path, source, loss)
+    assert f"criterion = {new}" in change.diff
+    assert alike(tried["model"], names["model"])
+
+
 def test_classes_are_weighted_under_the_loss_that_knows_of_it_where_a_sigmoid_goes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = RARE.format(
