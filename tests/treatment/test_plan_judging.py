@@ -20,6 +20,7 @@ from akeso.treatment.plans.judging import (
     cured,
     disappoints,
     learnt_more,
+    left_over,
     out_of_reach,
     outdone,
     smallest_first,
@@ -80,6 +81,14 @@ def test_a_fault_of_an_output_that_the_figure_is_not_of_is_cured_by_its_loss(
     outcome = akeso.treat(program, budget=4.0)
     assert outcome.status == status
     assert any("as good before" in note for note in outcome.notes) == (status == "repaired")
+
+
+@pytest.mark.parametrize(("left", "over"), [(1.1, True), (0.6, False)])
+def test_a_training_that_gets_nowhere_is_not_repaired(left: float, over: bool) -> None:
+    source = Scripted(0.0, None).source
+    slow = Diagnosis("slow-convergence", "warning", 0.8, "", 40, {}, (), (), "")
+    after = replace(_trained(source, left), diagnoses=(slow,))
+    assert left_over(_trained(source, 1.5, problem="improper-loss"), after) == over
 
 
 def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> None:

@@ -298,6 +298,11 @@ def errors(attempt: Attempt) -> set[str]:
 
 
 def left_over(untreated: Attempt, after: Attempt) -> bool:
-    """Whether a problem of the untreated run is still there, or a new one is."""
+    """Whether a problem of the untreated run is still there, or a new one is.
+
+    So is whatever is found, however mildly, where the loss is no better than that of a constant prediction.
+    """
+    if treatable(after.diagnoses) and learnt(after) <= 0.0:
+        return True
     before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
     return bool(errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))
