@@ -83,7 +83,7 @@ def test_a_fault_of_an_output_that_the_figure_is_not_of_is_cured_by_its_loss(
     assert any("as good before" in note for note in outcome.notes) == (status == "repaired")
 
 
-@pytest.mark.parametrize(("left", "over"), [(1.1, True), (0.6, False)])
+@pytest.mark.parametrize(("left", "over"), [(1.1, True), (0.96, True), (0.6, False)])
 def test_a_training_that_gets_nowhere_is_not_repaired(left: float, over: bool) -> None:
     source = Scripted(0.0, None).source
     slow = Diagnosis("slow-convergence", "warning", 0.8, "", 40, {}, (), (), "")

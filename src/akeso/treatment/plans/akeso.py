@@ -22,6 +22,7 @@ from akeso.treatment.plans.choosing import (
 from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
+    LITTLE,
     closest,
     come_to_light,
     comparable,
@@ -58,8 +59,6 @@ ENOUGH = 3
 #: Confidence from which on a diagnosis ends the untreated run for good, and how far past the step at which the cure
 #: began to learn it is run otherwise.
 SURE, PAST_TAKE_OFF = 0.9, 1.5
-#: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
-LITTLE = 0.1
 #: Remedies that leave everything as it is but for values that would break.
 _TO_THE_POINT = frozenset({"guard-functions"})
 _TOO_LITTLE = (

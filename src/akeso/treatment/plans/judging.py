@@ -42,6 +42,8 @@ _RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
 NEAR = 0.25
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
+#: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
+LITTLE = 0.1
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
 _MORE = 0.1
 
@@ -300,9 +302,9 @@ def errors(attempt: Attempt) -> set[str]:
 def left_over(untreated: Attempt, after: Attempt) -> bool:
     """Whether a problem of the untreated run is still there, or a new one is.
 
-    So is whatever is found, however mildly, where the loss is no better than that of a constant prediction.
+    So is whatever is found, however mildly, where next to nothing of a constant prediction's loss is gone.
     """
-    if treatable(after.diagnoses) and learnt(after) <= 0.0:
+    if treatable(after.diagnoses) and learnt(after) < LITTLE:
         return True
     before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
     return bool(errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))
