@@ -11,7 +11,7 @@ import pytest
 from akeso.detectors import network
 from akeso.detectors.regularisation import OverRegularised
 from akeso.detectors.standing import standing
-from akeso.detectors.testing import Sketch, falling, flat
+from akeso.detectors.testing import Sketch, falling, flat, remade
 from akeso.examination import examine
 from akeso.history import BARE, Event, History
 from tests.detectors.sketches import LEARNS, first, over_time, values
@@ -243,3 +243,17 @@ def test_weights_that_decay_has_worn_away_are_named_though_something_is_learnt(
     found = [one for one in examine(history).diagnoses if one.problem == "over-regularised"]
     assert bool(found) is named
     assert all(one.severity == "warning" for one in found)
+
+
+def test_what_is_but_a_number_in_a_model_is_called_a_layer_where_the_signal_vanishes() -> None:
+    still = Sketch(layers=6, varies=lambda i: 1e-7 if i > 2 else 0.5, loss=flat(2.3), accuracy=flat(0.1))
+    numbered = remade(
+        still.history(),
+        lambda step, signal, scope, value: (
+            step,
+            scope.removeprefix("net.") if signal == "act_sample_std" else scope,
+            value,
+        ),
+    )
+    said = " ".join(found.sentence for found in examine(numbered).diagnoses)
+    assert "the output of layer 9 hardly depends" in said

@@ -240,3 +240,22 @@ def test_a_class_that_a_far_larger_value_left_no_room_for_is_named_also_once_tha
     found = [one.sentence for one in examine(sketch.history()).diagnoses if one.problem == "slow-convergence"]
     assert bool(found) is named
     assert not named or "was 5e+04 times as large at first" in found[0]
+
+
+def test_no_more_than_a_whole_range_is_out_of_reach() -> None:
+    run = {
+        "output_min": 0.0,
+        "output_max": 1.0,
+        "target_mean": 144.0,
+        "target_std": 69.0,
+        "target_min": 49.0,
+        "target_max": 297.0,
+    }
+    facts = {
+        "loss": "mse_loss",
+        "target_kind": "values",
+        "task": "regression",
+        "output_activation": "sigmoid",
+    }
+    found = _found({**facts, "classes": 1}, run, left=0.99)
+    assert "lie between 49 and 297: 100% of that range" in found[0].sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from akeso.errors import Refused
 from akeso.replay import snapshot
 from akeso.replay.journal import read
 from akeso.replay.run import Run
@@ -146,8 +146,20 @@ def test_batches_that_are_over_are_not_gone_over_again_in_silence(tmp_path: Path
             learner.learn(x)
             if counting and run.steps == 5:
                 break  # without asking whether there is one more
-        with pytest.raises(Refused, match="go over it once"):
-            iter(batches)
+        for _ in range(3):
+            assert list(batches) == []
+        assert sum("go over it once" in note for note in run.notes) == 1
+
+
+def test_batches_that_are_taken_in_pieces_come_to_their_end(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", seed=0) as run:
+        learner, pieces = Learner(run, 0), []
+        batches = run.batches(FEW, batch_size=4, epochs=1)
+        while piece := list(islice(batches, 2)):
+            pieces.append(len(piece))
+            for (x,) in piece:
+                learner.learn(x)
+        assert pieces == [2, 2, 1]
 
 
 def test_what_is_left_after_the_first_batch_may_be_nothing(tmp_path: Path) -> None:

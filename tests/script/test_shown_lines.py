@@ -71,6 +71,66 @@ def test_classes_are_weighted_by_numbers(tmp_path, monkeypatch, kind, units, cri
     assert alike(tried["model"], names["model"])
 
 
+@pytest.mark.parametrize(
+    ("made", "old", "new"),
+    [
+        ("nn.SoftMarginLoss()", "soft_margin_loss", "nn.BCEWithLogitsLoss()"),
+        ("nn.HingeEmbeddingLoss(margin=2.0)", "hinge_embedding_loss", "nn.BCEWithLogitsLoss()"),
+        (
+            "nn.SmoothL1Loss(beta=0.5, reduction='sum')",
+            "smooth_l1_loss",
+            "nn.BCEWithLogitsLoss(reduction='sum')",
+        ),
+    ],
+)
+def test_any_loss_is_exchanged_and_told_what_the_new_one_knows(tmp_path, monkeypatch, made, old, new):
+    monkeypatch.chdir(tmp_path)
+    source = RARE.format(kind="float()[:, None]", units=1, criterion=f"criterion = {made}", loss="criterion")
+    loss = edit("substitute-loss", from_=old, to="binary_cross_entropy_with_logits")
+    change, tried, names = shown(tmp_path, source, loss)
+    assert f"criterion = {new}" in change.diff
+    assert alike(tried["model"], names["model"])
+
+
+def test_classes_are_weighted_under_the_loss_that_knows_of_it_where_a_sigmoid_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = RARE.format(
+        kind="float()[:, None]", units=1, criterion="criterion = nn.BCEWithLogitsLoss()", loss="criterion"
+    ).replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())")
+    off = edit("substitute-activation", "output", from_="Sigmoid", to="none")
+    change, tried, names = shown(tmp_path, source, off, edit("weight-classes", kind="inverse-frequency"))
+    assert "criterion = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(" in change.diff
+    assert any("gives scores now" in text for text in change.words)
+    assert alike(tried["model"], names["model"])
+
+
+@pytest.mark.parametrize("given", ["model(a)", "model(a) + 0"])
+def test_inputs_are_scaled_inside_of_a_call_whose_answers_are_brought_to_standard_units(
+    tmp_path, monkeypatch, given
+):
+    monkeypatch.chdir(tmp_path)
+    source = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+x = torch.randn(80, 1) * 2500 + 24000
+y = 3 * x + 100
+model = nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.MSELoss()
+for a, b in DataLoader(TensorDataset(x, y), batch_size=16):
+    optimizer.zero_grad()
+    criterion(GIVEN, b).backward()
+    optimizer.step()
+answers = model(x).detach()
+""".replace("GIVEN", given)
+    cures = edit("scale-inputs", kind="standard"), edit("standardise-targets")
+    change, tried, names = shown(tmp_path, source, *cures)
+    assert change.diff.count(" - 24") >= 2  # in training, too
+    assert torch.allclose(names["answers"], tried["answers"], rtol=1e-2)
+
+
 EDGES = """
 import torch
 from torch import nn

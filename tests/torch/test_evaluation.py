@@ -576,3 +576,35 @@ def test_a_loss_that_noise_is_sought_by_is_no_validation(attacked: bool) -> None
             optimizer.step()
     assert bool(watch.history.series("val_loss")) is not attacked
     assert bool(watch.history.series("val_accuracy")) is not attacked
+
+
+@pytest.mark.parametrize(
+    ("answers", "counted"),
+    [
+        ("scores.topk(5, dim=1).indices", None),  # of five answers one is right: no share of right answers
+        ("scores.topk(5)[1].t()", None),
+        ("scores.topk(1).indices", 1.0),
+        ("scores.sort(descending=True)[1][:, :1]", None),
+        ("scores.sort(descending=True)[1][:, 0].unsqueeze(1)", 1.0),
+    ],
+)
+def test_several_answers_of_each_sample_make_no_accuracy(answers: str, counted: float | None) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    x = torch.eye(8).repeat(4, 1)
+    labels = torch.arange(8).repeat(4)
+    with akeso.watch(model, optimizer) as watch:
+        for _ in range(5):
+            for _ in range(10):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), labels).backward()
+                optimizer.step()
+            model.eval()
+            with torch.no_grad():
+                found = eval(answers, {"scores": model(x + 0.01 * torch.randn_like(x))})
+                target = labels.expand(5, -1) if found.shape == (5, 32) else labels[:, None]
+                (found == target).float().mean()
+            model.train()
+    seen = watch.history.series("val_accuracy").values.tolist()
+    assert seen[-1:] == ([] if counted is None else [counted])

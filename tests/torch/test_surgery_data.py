@@ -146,6 +146,19 @@ def test_a_code_for_missing_values_is_imputed_not_scaled_by() -> None:
     assert fit_scaler(lonely)[0].codes.isnan().all()
 
 
+def test_a_code_that_most_columns_share_is_imputed_in_wide_ones_too() -> None:
+    torch.manual_seed(0)
+    table = torch.randn(400, 5).abs() * torch.tensor([1.0, 10.0, 0.1, 1200.0, 5.0])
+    holes = torch.rand(table.shape) < 0.04
+    table[holes] = -9999.0  # nothing else in the wide column comes near, but it reaches half as far itself
+    scaler, _ = fit_scaler(table)
+    assert float(scaler(table)[holes].abs().max()) < 0.7
+    # Where the other columns reach as far, it is one of their values.
+    usual = torch.cat([table[:, :2], torch.randn(400, 2) * 4000], 1)
+    usual[holes[:, :4]] = -9999.0
+    assert fit_scaler(usual)[0].codes[1, 2:].isnan().all()
+
+
 def test_codes_that_were_standardised_with_their_columns_are_imputed_in_each() -> None:
     torch.manual_seed(0)
     table = torch.randn(400, 6)

@@ -139,3 +139,16 @@ def test_once_a_fault_is_gone_an_ordinary_rate_is_only_raised_where_that_is_far_
     assert judged(2e-3, replace(slow, confidence=0.8)) == judged(1e-6, slow)
     untreated = replace(untreated, diagnoses=(replace(fault, problem="oscillating-loss"),))
     assert judged(2e-3, slow) == judged(1e-6, slow)
+
+
+def test_an_attempt_that_has_gone_no_further_is_told_once() -> None:
+    told: list[tuple[Prescription, int, bool]] = []
+    akeso.treat(
+        Resumable(lambda cure, steps: 0.5 + (steps / 250 if cure else 0.0)),
+        budget=3.0,
+        report=lambda tried: told.append(
+            (tried.attempt.prescription, tried.attempt.steps, tried.attempt.whole)
+        ),
+    )
+    assert len({cure for cure, *_ in told}) > 2
+    assert len(told) == len(set(told))

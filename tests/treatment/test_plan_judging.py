@@ -20,6 +20,7 @@ from akeso.treatment.plans.judging import (
     cured,
     disappoints,
     learnt_more,
+    left_over,
     out_of_reach,
     outdone,
     smallest_first,
@@ -36,6 +37,58 @@ def test_a_cure_that_is_not_better_is_not_handed_back() -> None:
     assert outcome.prescription == ()
     assert outcome.after == outcome.before == 0.80
     assert any("beyond noise" in tried.verdict for tried in outcome.attempts)
+
+
+def test_what_no_cure_reaches_is_told_where_it_showed_under_one_alone() -> None:
+    empty = Diagnosis("unlearnable-labels", "error", 0.9, "", 40, {}, (), ("Look at pairs.",), "No signal.")
+
+    class Empty(Scripted):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            return replace(made, diagnoses=(empty,)) if prescription and made.whole else made
+
+    outcome = akeso.treat(Empty(0.5, lambda cure: 0.5))
+    assert outcome.status == "failed"
+    told = [note for note in outcome.notes if "No signal. Look at pairs." in note]
+    assert len(told) == 1
+    assert "under substitute-activation" in told[0]
+
+
+def _trained(attempt: Attempt, left: float, *, problem: str = "") -> Attempt:
+    history = History(planned_steps=100)
+    history.facts["loss"] = "mse_loss"
+    for step in range(100):
+        history.add(step, "loss", "", left)
+        history.add(step, "baseline_loss", "", 1.0)
+    found = (Diagnosis(problem, "error", 0.95, "", 0, {}, (), (), ""),) if problem else ()
+    return replace(attempt, history=history, diagnoses=found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left", "status"),
+    [(1.0, 1.0, 0.05, "repaired"), (1.0, 0.98, 0.05, "failed"), (1.0, 1.0, 0.95, "failed")],
+)
+def test_a_fault_of_an_output_that_the_figure_is_not_of_is_cured_by_its_loss(
+    before: float, after: float, left: float, status: str
+) -> None:
+    class TwoHeads(Resumable):
+        def attempt(self, prescription, *, seed=None, max_steps=None, stop_on_error=False):
+            made = super().attempt(prescription, max_steps=max_steps)
+            return _trained(made, left) if prescription else _trained(made, 1.5, problem="improper-loss")
+
+    program = TwoHeads(lambda cure, steps: after)
+    program.untreated = before
+    outcome = akeso.treat(program, budget=4.0)
+    assert outcome.status == status
+    assert any("as good before" in note for note in outcome.notes) == (status == "repaired")
+
+
+@pytest.mark.parametrize(("left", "over"), [(1.1, True), (0.96, True), (0.6, False)])
+def test_a_training_that_gets_nowhere_is_not_repaired(left: float, over: bool) -> None:
+    source = Scripted(0.0, None).source
+    slow = Diagnosis("slow-convergence", "warning", 0.8, "", 40, {}, (), (), "")
+    after = replace(_trained(source, left), diagnoses=(slow,))
+    assert left_over(_trained(source, 1.5, problem="improper-loss"), after) == over
 
 
 def test_the_best_of_many_attempts_must_be_further_ahead_than_one_alone() -> None:

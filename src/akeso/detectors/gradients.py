@@ -178,7 +178,7 @@ class VanishingGradient(Detector):
                 f"last ones get, relative to their weights, and the loss {stands}."
             )
         return (
-            f"The signal vanishes: the output of {sites[-1]} hardly depends on the sample any more "
+            f"The signal vanishes: the output of {network.called(sites[-1])} hardly depends on the sample any more "
             f"(variation {variation[-1]:.1g}), and the loss {stands}."
         )
 

@@ -448,7 +448,8 @@ class ImproperOutputActivation(Detector):
         width = known.target_high - known.target_low
         if not width > 0:
             return None
-        outside = (max(0.0, low - known.target_low) + max(0.0, known.target_high - high)) / width
+        missed = max(0.0, low - known.target_low) + max(0.0, known.target_high - high)
+        outside = min(1.0, missed / width)  # where none of it can be, what is missed is wider than the range
         below = known.target_mean - known.target_std < low - 0.05 * width
         above = known.target_mean + known.target_std > high + 0.05 * width
         text = (

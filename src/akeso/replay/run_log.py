@@ -19,6 +19,7 @@ class RunLog:
         self._strict = strict
         self._lost: set[str] = set()
         self._waited = False
+        self._over: set[str] = set()
         self.notes: list[str] = []
         self.journal: ReplayJournal | None = None
         #: What cannot be written at present, as it was said: once when it begins, once when it is over.
@@ -96,6 +97,16 @@ class RunLog:
                 f"no snapshot since step {step}: the batches of {loop!r} are asked for in the middle of a loop of the "
                 "program's own, or from another place in it than at first. One is taken where a for asks "
                 "run.batches(…), run.iterations(…) or run.epochs(…) for its next item"
+            )
+
+    def over(self, loop: str) -> None:
+        """Say once that batches which are over are asked for again."""
+        if loop not in self._over:
+            self._over.add(loop)
+            self.say(
+                f"the batches of {loop!r} are over and were asked for again, which gives nothing more: "
+                "run.batches(...) gives all its epochs in one pass. To train on, say epochs=n and go over it once "
+                "(under Lightning with max_epochs=1), or call run.batches(...) anew inside `for epoch in run.epochs(n)`"
             )
 
     def processes(self, differing: Mapping[str, list[int]]) -> None:

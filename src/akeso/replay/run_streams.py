@@ -9,7 +9,6 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from akeso.errors import Refused
 from akeso.replay.loader import Batch, KeyedLoader
 from akeso.replay.run_asking import asked_from
 from akeso.replay.run_position import Boundary
@@ -47,14 +46,10 @@ class BatchStream:
             self.next, self.stop, self.over, self._source = at, stop, False, None
 
     def __iter__(self) -> BatchStream:
-        # Whoever goes over it a second time takes it for a loader that begins anew.
-        # Some stop after the last batch without asking for one more.
+        # Whoever goes over it a second time may take it for a loader that begins anew; one who takes it in pieces does
+        # not. Some stop after the last batch without asking for one more.
         if self._gone_over and (self.over or (self._source is not None and not len(self))):
-            raise Refused(
-                f"the batches of {self._loop!r} are over and are gone over again, which would train on nothing: "
-                "run.batches(...) gives all its epochs in one pass. Say epochs=n and go over it once (under Lightning "
-                "with max_epochs=1), or call run.batches(...) anew inside `for epoch in run.epochs(n)`"
-            )
+            self._run._log.over(self._loop)
         self._gone_over = True
         return self
 

@@ -173,7 +173,11 @@ class Draft:
             if keyword.arg == name:
                 first, last = self._span(keyword)
                 before = self._bytes[:first].rstrip()
-                first = len(before) - 1 if before.endswith(b",") else first
+                behind = self._bytes[last:]
+                if before.endswith(b","):
+                    first = len(before) - 1
+                elif behind.lstrip().startswith(b","):  # the first of several
+                    last += len(behind) - len(behind.lstrip().removeprefix(b",").lstrip())
                 self.replace_between(first, last, "")
 
     # result -----------------------------------------------------------------------------------------------

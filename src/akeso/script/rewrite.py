@@ -179,7 +179,8 @@ def _of_probabilities(prescription: Prescription, drafts: Sequence[Draft]) -> Pr
     ]
     taken = [edit for edit in taken if edit.values["to"] in ("none", "Identity")]
     scores = [edit for edit in prescription.of("substitute-loss") if edit.values["to"] == _SCORES]
-    if not taken or not scores or any(model.mixed_precision(draft) for draft in drafts):
+    weighted = bool(prescription.of("weight-classes"))  # of which only the loss of scores knows
+    if not taken or not scores or weighted or any(model.mixed_precision(draft) for draft in drafts):
         return prescription
     instead = {edit: Edit(edit.remedy, edit.where, {**edit.values, "to": _PROBABILITIES}) for edit in scores}
     return Prescription(instead.get(edit, edit) for edit in prescription if edit not in taken)

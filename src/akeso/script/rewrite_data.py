@@ -10,7 +10,7 @@ from typing import Any
 from akeso.remedies.edit import Edit, Prescription
 from akeso.script.clues import Clues
 from akeso.script.draft import Draft
-from akeso.script.rewrite_losses import is_loss, whole
+from akeso.script.rewrite_losses import is_loss, put_around, whole
 from akeso.script.rewrite_model import trained
 
 #: Features whose figures are still written out one by one.
@@ -39,7 +39,7 @@ def scale_inputs(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     if plain and found[1].isidentifier():
         for call in called:
             if call.args:
-                draft.replace(call.args[0], f"({draft.text(call.args[0])} - {mean[0]:.6g}) / {spread[0]:.6g}")
+                put_around(draft, call.args[0], "(", f" - {mean[0]:.6g}) / {spread[0]:.6g}")
     else:
         statement, name = found
         lines = _entrance(draft, scale, only_clean)
@@ -159,7 +159,7 @@ def standardise_targets(draft: Draft, edit: Edit, clues: Clues, _: Prescription)
         target = whole(draft, losses[0].args[1])
         by, shift = (_constant(draft, values, target) for values in (spread, mean))
         for part in losses[0].args[:2]:
-            draft.replace(part, f"({whole(draft, part)} - {shift}) / {by}")
+            put_around(draft, part, "(", f" - {shift}) / {by}")
         return "the loss that is printed while training is in standard units now"
     used = (
         f" (the saved weights belong to mean {short(mean)} and std {short(spread)}, of the batches seen first where "

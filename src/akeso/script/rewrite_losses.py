@@ -17,8 +17,18 @@ _NAMES: Final = ("loss", "criterion", "crit", "mse", "l1", "objective", "entropy
 _MODULE: Final = {
     "cross_entropy": "CrossEntropyLoss", "nll_loss": "NLLLoss", "binary_cross_entropy": "BCELoss",
     "binary_cross_entropy_with_logits": "BCEWithLogitsLoss", "mse_loss": "MSELoss", "l1_loss": "L1Loss",
-    "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss",
+    "smooth_l1_loss": "SmoothL1Loss", "huber_loss": "HuberLoss", "soft_margin_loss": "SoftMarginLoss",
+    "hinge_embedding_loss": "HingeEmbeddingLoss", "multi_margin_loss": "MultiMarginLoss",
+    "multilabel_margin_loss": "MultiLabelMarginLoss", "multilabel_soft_margin_loss": "MultiLabelSoftMarginLoss",
+    "kl_div": "KLDivLoss", "poisson_nll_loss": "PoissonNLLLoss",
 }  # fmt: skip
+#: What a loss can be told by name, beside what all can.
+_TOLD: Final = {
+    "cross_entropy": {"weight", "ignore_index", "label_smoothing"}, "nll_loss": {"weight", "ignore_index"},
+    "binary_cross_entropy": {"weight"}, "binary_cross_entropy_with_logits": {"weight", "pos_weight"},
+    "smooth_l1_loss": {"beta"}, "huber_loss": {"delta"},
+}  # fmt: skip
+_TOLD_ALL: Final = frozenset({"input", "target", "reduction"})
 
 
 def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
@@ -34,6 +44,9 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
             draft.replace(call.func, f"{prefix}{new}")
         else:
             draft.replace(call.func, f"{draft.alias('torch.nn')}.{_MODULE[new]}")
+        for name in [keyword.arg for keyword in call.keywords if keyword.arg]:
+            if name not in _TOLD_ALL | _TOLD.get(new, set()):
+                draft.drop_argument(call, name)
         done = True
     if done and clues.facts.get("targets_fit"):
         return None
@@ -80,7 +93,7 @@ def scale_logits(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str
     for call in draft.calls():
         given = len(call.args) > 1 and not isinstance(call.args[0], ast.Starred)
         if given and draft.text(call.func) in names:
-            draft.replace(call.args[0], f"{factor} * {whole(draft, call.args[0])}")
+            put_around(draft, call.args[0], f"{factor} * ", "")
     return None if names else f"multiply the logits by {factor} before the loss"
 
 
@@ -172,8 +185,18 @@ def _makes(call: ast.Call) -> bool:
 
 def whole(draft: Draft, node: ast.expr) -> str:
     """The text of a node, as something that may be followed by a dot or an operator."""
-    simple = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return draft.text(node) if simple else f"({draft.text(node)})"
+    return draft.text(node) if _simple(node) else f"({draft.text(node)})"
+
+
+def put_around(draft: Draft, node: ast.expr, before: str, after: str) -> None:
+    """Make a node part of a formula, with whatever another edit changes inside of it."""
+    opened, closed = ("", "") if _simple(node) else ("(", ")")
+    draft.wrap(node, f"{before}{opened}", f"{closed}{after}")
+
+
+def _simple(node: ast.expr) -> bool:
+    """Whether a node may be followed by a dot or an operator as it stands."""
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
 
 
 def _listed(values: Sequence[float]) -> str:

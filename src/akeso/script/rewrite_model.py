@@ -32,7 +32,7 @@ _SCORES = (
 )
 
 
-def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> str | None:
+def substitute_activation(draft: Draft, edit: Edit, clues: Clues, prescription: Prescription) -> str | None:
     """Another activation at the lines where the old one is made or called."""
     new, where = str(edit.values["to"]), edit.where or "hidden"
     if edit.values.get("from") == EVERYTHING and not clues.facts.get("bypassed"):
@@ -46,7 +46,7 @@ def substitute_activation(draft: Draft, edit: Edit, clues: Clues, _: Prescriptio
         and edit.values.get("from") == "Sigmoid"
         and not inside
     )
-    if scores and _loss_of_probabilities(draft):
+    if scores and not prescription.of("weight-classes") and _loss_of_probabilities(draft):
         return None
     done, exchanged = role == "hidden" and _in_recurrent(draft, new), list[ast.Call]()
     alike: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
@@ -105,7 +105,7 @@ def _loss_of_probabilities(draft: Draft) -> bool:
     """Take the loss that wants probabilities, where the script makes or calls the one with logits.
 
     What else it does with the model's answers, such as holding them against 0.5, stays right then. Under mixed
-    precision torch refuses that loss.
+    precision torch refuses that loss, and it knows no weight for a class.
     """
     calls = list(draft.calls(set(_OF_PROBABILITIES)))
     weighted = any(keyword.arg == "pos_weight" for call in calls for keyword in call.keywords)

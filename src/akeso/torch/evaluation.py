@@ -150,6 +150,11 @@ class Outcome:
             self._total += total if isinstance(total, int) else delivery["total", number, at]
 
 
+def _several(scores: torch.Tensor, answers: torch.Tensor) -> bool:
+    """Whether more than one answer is taken of each sample: one of them being right is another figure."""
+    return [size for size, of in zip(answers.shape, scores.shape, strict=False) if size != of] != [1]
+
+
 def _with_one_class(first: Any, second: Any) -> bool:
     """Whether several answers are compared with a single class rather than with a target each."""
     values = [value for value in (first, second) if isinstance(value, torch.Tensor) and value.dim()]
@@ -281,9 +286,11 @@ class Phase:
         elif name in _DECIDES:
             self._mark(result, "class")
         elif name in ("max", "topk", "sort") and isinstance(result, tuple) and len(result) > 1:
-            self._mark(result[1], "class")
+            several = name != "max" and _several(first, result[1])
+            self._mark(result[1], "classes" if several else "class")
         elif name in _KEEPS:
-            self._mark(result, kind)
+            chosen = kind == "classes" and name == "__getitem__" and result.dim() < first.dim()
+            self._mark(result, "class" if chosen else kind)
 
     def _counted(self, right: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, int | torch.Tensor]:
         """How many are right, and of how many: a padded place is none, whether the script leaves it out yet or not."""

@@ -15,6 +15,8 @@ _BOUND = 10.0
 #: A value that stands for a missing one is met so often at least, in this share of the cells at most, and lies so many
 #: times as far out as all others reach; further where it is that of a single column, with so many kinds of others.
 _REPEATED, _FEW, _APART, _FAR_APART, _KINDS = 3, 0.3, 3.0, 10.0, 8
+#: Where most of the columns that share it are so, it has to lie so many times as far out in the rest of them.
+_BEYOND = 1.0
 
 
 class InputScaler(nn.Module):
@@ -156,7 +158,8 @@ def _codes(columns: Tensor) -> Tensor:
         top = code == code.max()
         shared = (
             int(count[top].sum()) >= _REPEATED
-            and bool((gap[top] > _APART).all())
+            and bool(gap[top].median() > _APART)
+            and bool((gap[top] > _BEYOND).all())
             and float(held[top].float().mean()) < _FEW
             and _kinds(rest[top]) > 1
         )

@@ -22,7 +22,9 @@ from akeso.treatment.plans.choosing import (
 from akeso.treatment.plans.judging import (
     CERTAIN,
     GOOD,
+    LITTLE,
     closest,
+    come_to_light,
     comparable,
     cured,
     disappoints,
@@ -40,6 +42,7 @@ from akeso.treatment.plans.judging import (
     serious,
     smallest_first,
     took_off,
+    unseen_by_its_figure,
 )
 from akeso.treatment.plans.ledger import Ledger, better, made_edits, margin
 from akeso.treatment.plans.race import bounded, breaks, learnt, promise
@@ -56,8 +59,6 @@ ENOUGH = 3
 #: Confidence from which on a diagnosis ends the untreated run for good, and how far past the step at which the cure
 #: began to learn it is run otherwise.
 SURE, PAST_TAKE_OFF = 0.9, 1.5
-#: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
-LITTLE = 0.1
 #: Remedies that leave everything as it is but for values that would break.
 _TO_THE_POINT = frozenset({"guard-functions"})
 _TOO_LITTLE = (
@@ -198,6 +199,12 @@ class AkesoPlan(Plan):
         before = self._given_a_chance(ledger, ledger.untreated or untreated, current)
         if not before.whole and not before.failed and self._worth_its_end(ledger, before, current):
             before = ledger.attempt(Prescription())
+        if unseen_by_its_figure(current, before):
+            ledger.notes.append(
+                f"{current.metric_name} was as good before and does not tell of what was found; the cure was judged by "
+                f"the loss of the training, of which {1 - learnt(current):.2g} times a constant prediction's is left"
+            )
+            return current
         ahead = _ahead(current, before)
         kept = ledger.at_its_best(current) if falls_back(current) else current
         # The best of many evaluations is ahead by luck more often than the last one is.
@@ -309,6 +316,8 @@ class AkesoPlan(Plan):
             # What was found no longer shows, but next to nothing was learnt: that is no clean bill of health.
             ledger.notes += [f"before its end: {found.sentence or found.problem}" for found in suspected]
             well = False
+        if not well:
+            ledger.notes += come_to_light(ledger.attempts, untreated)
         return _left_alone(ledger, untreated) if well else ledger.close(untreated, "failed")
 
 

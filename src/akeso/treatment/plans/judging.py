@@ -9,7 +9,7 @@ import numpy as np
 from akeso.diagnosis import Diagnosis
 from akeso.remedies.candidates import treatable
 from akeso.treatment.plans.ledger import better, margin
-from akeso.treatment.plans.race import breaks, learnt, promise, same_loss
+from akeso.treatment.plans.race import bounded, breaks, learnt, promise, same_loss, same_measure
 from akeso.treatment.program import Attempt
 
 #: Problems with one right cure: where it works there is nothing to compare it with.
@@ -42,6 +42,8 @@ _RATE_ALONE = frozenset({"set-learning-rate", "hold-learning-rate"})
 NEAR = 0.25
 #: Losses that must be alike to the last bit for two courses to be the same.
 _COURSE = 10
+#: Share of a constant prediction's loss below which a whole training has learnt next to nothing.
+LITTLE = 0.1
 #: How much more of a constant prediction's loss must be gone where nothing else can be compared.
 _MORE = 0.1
 
@@ -63,6 +65,27 @@ def incurable(attempt: Attempt) -> tuple[Diagnosis, ...]:
         for found in attempt.diagnoses
         if found.severity == "error" and found.confidence >= 0.5 and found not in treatable(attempt.diagnoses)
     )
+
+
+def come_to_light(attempts: list[Attempt], untreated: Attempt) -> list[str]:
+    """What no change to the training cures, where it showed only once something else was out of its way.
+
+    An untreated run that has learnt something shows that there is something to be learnt.
+    """
+    if untreated.chance is not None and not learnt_nothing(untreated):
+        return []
+    known = {found.problem for found in incurable(untreated)}
+    told: dict[str, str] = {}
+    for attempt in sorted(attempts, key=lambda attempt: -attempt.steps):
+        for found in incurable(attempt) if attempt.prescription else ():
+            if found.problem not in known:
+                words = " ".join((found.sentence, *found.remedies[:1]))
+                told.setdefault(
+                    found.problem,
+                    f"under {attempt.prescription.describe()} something came to light that no change to the training "
+                    f"cures: {words}",
+                )
+    return list(told.values())
 
 
 def same_course(one: Attempt, other: Attempt) -> bool:
@@ -157,6 +180,23 @@ def removes_fault(attempt: Attempt, untreated: Attempt) -> bool:
     """Whether what was wrong with the untreated run for certain no longer is."""
     certain = any(found.problem in CERTAIN for found in serious(untreated))
     return certain and not leaves_fault(attempt, untreated)
+
+
+def unseen_by_its_figure(attempt: Attempt, untreated: Attempt) -> bool:
+    """Whether a cure takes away a certain fault, and the figure had nothing to gain: it is of another output.
+
+    Then the loss of the training has to show it, and the figure must not be any lower.
+    """
+    if not (attempt.whole and untreated.whole and bounded(untreated) and comparable(untreated, attempt)):
+        return False
+    nothing_to_gain = GOOD <= untreated.score <= attempt.score
+    return (
+        nothing_to_gain
+        and removes_fault(attempt, untreated)
+        and same_measure(attempt, untreated)
+        and learnt_more(attempt, untreated)
+        and learnt(attempt) > _MORE
+    )
 
 
 def closest(ranked: list[Attempt], untreated: Attempt) -> list[Attempt]:
@@ -260,6 +300,11 @@ def errors(attempt: Attempt) -> set[str]:
 
 
 def left_over(untreated: Attempt, after: Attempt) -> bool:
-    """Whether a problem of the untreated run is still there, or a new one is."""
+    """Whether a problem of the untreated run is still there, or a new one is.
+
+    So is whatever is found, however mildly, where next to nothing of a constant prediction's loss is gone.
+    """
+    if treatable(after.diagnoses) and learnt(after) < LITTLE:
+        return True
     before = {found.problem for found in treatable(untreated.diagnoses)} & CERTAIN
     return bool(errors(after)) or any(found.problem in before for found in treatable(after.diagnoses))

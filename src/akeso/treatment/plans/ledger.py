@@ -99,8 +99,10 @@ class Ledger:
         if before is not None:
             made = replace(made, spent=before[0].spent + made.spent, seconds=before[0].seconds + made.seconds)
         verdict = f"failed: {made.failed}" if made.failed else "tried"
+        no_further = before is not None and (before[0].steps, before[0].whole) == (made.steps, made.whole)
         self._entries[key] = (made, verdict)
-        self.wishes.report(Tried(made, verdict))
+        if made.failed or not no_further:
+            self.wishes.report(Tried(made, verdict))
         return made
 
     def at_its_best(self, attempt: Attempt) -> Attempt:

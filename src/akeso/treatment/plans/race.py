@@ -77,6 +77,12 @@ def same_loss(one: Attempt, other: Attempt) -> bool:
     return _function(one.history) == _function(other.history)
 
 
+def same_measure(one: Attempt, other: Attempt) -> bool:
+    """Whether the losses that two trainings go by are of the same function, each held against a constant prediction."""
+    known = all(len(attempt.history.series("baseline_loss")) for attempt in (one, other))
+    return known and _function(one.history) == _function(other.history)
+
+
 def _function(history: History) -> tuple[object, object]:
     """The function that a training goes by; one that takes rates is another than one that takes their logarithms."""
     return history.facts.get("loss"), dict(history.facts.get("loss_args") or {}).get("log_input")
