@@ -121,6 +121,22 @@ def test_a_missing_causal_mask_is_named(loss, model):
     assert "causal mask" in sentence
 
 
+class LooksAhead(Attends):
+    """The causal mask the wrong way round: every token sees itself and what comes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        q, k, v = self.queries(h).chunk(3, dim=-1)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu()
+        return self.head(h + 0.1 * self.mixes(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)))
+
+
+def test_a_causal_mask_the_wrong_way_round_is_named():
+    [(problem, sentence)] = found_in(LooksAhead(), following)
+    assert problem == "sequence-leak"
+    assert "causal mask" in sentence
+
+
 @pytest.mark.parametrize("model", [lambda: Attends(), lambda: Recurs()], ids=["causal", "recurrent"])
 def test_targets_that_are_not_shifted_are_named(model):
     [(problem, sentence)] = found_in(model(), the_same)

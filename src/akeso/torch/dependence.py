@@ -334,7 +334,9 @@ def _read(size: torch.Tensor, aligned: Alignment, at: tuple[int, int]) -> Depend
     copied = aligned.kind == "same" and itself and (blind or _has_gaps(counted))
     others = [row for row in range(len(size)) if row != sample]
     mixed = bool(others) and float(size[others].max()) > _OWN * most
-    return Dependences(aligned.kind == "next" and after > _REACHES * back, copied, mixed)
+    # What looks ahead alone has nothing before it to be held against; its own token goes straight past all attention.
+    ahead = after > (_REACHES * before if before > _NOTHING * most else _NOTHING * most)
+    return Dependences(aligned.kind == "next" and ahead, copied, mixed)
 
 
 def _has_gaps(counted: torch.Tensor) -> bool:
