@@ -175,9 +175,10 @@ class Dependence:
     ) -> torch.Tensor | None:
         """How much of what is ``chosen`` of the answers comes back to each token."""
         try:
-            (reached,) = torch.autograd.grad(
-                prediction, lookup.vectors, chosen, retain_graph=True, allow_unused=True
-            )
+            with torch.enable_grad():
+                # A number: for anything else torch would load its symbolic shapes first, which takes a second.
+                one = torch.dot(prediction.reshape(-1), chosen.reshape(-1))
+            (reached,) = torch.autograd.grad(one, lookup.vectors, retain_graph=True, allow_unused=True)
         except RuntimeError:  # a part of the graph can be gone through once only, or not like this
             self._left = 0
             return None
