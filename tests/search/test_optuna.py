@@ -110,6 +110,7 @@ def test_shadow_stops_nothing_and_says_what_it_would_have_done() -> None:
     assert trial.user_attrs[attributes.SHADOW]["problem"] == "non-finite"
     assert "akeso:outcome" not in trial.user_attrs
     assert trial.user_attrs[attributes.TRIAL]["outcome"] == "finished"
+    assert of_study(made)[0]["sentence"].startswith("ran on in shadow, and came to no finite value")
     made.optimize(reporting([0.5, math.nan, 0.4], epochs=3), n_trials=1)
     assert made.trials[1].value == 0.4
 

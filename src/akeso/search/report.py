@@ -80,6 +80,8 @@ def _ended(state: str, said: Mapping[str, Any], about: Mapping[str, Any]) -> tup
         return "finished", f"went on and completed, although it was to be stopped. {sentence}".rstrip()
     if state == "PRUNED" and outcome not in ("stopped", "crashed"):
         # Nothing ended it, but it came to no value: in shadow, or for reasons that lie outside of the watch.
+        if not sentence and attributes.SHADOW in said:
+            sentence = "ran on in shadow, and came to no finite value or was pruned outside of the watch"
         return "stopped", sentence or "pruned outside of the watch, or without a finite value at its end"
     return outcome, sentence
 
