@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from typing import Any
@@ -45,42 +44,6 @@ def test_answers_that_nothing_is_made_of_are_not_followed_for_long(
             nn.functional.mse_loss(model(torch.randn(8, 4)), torch.randn(8, 2)).backward()
             optimizer.step()
     assert len(followed) == (500 if scored else 32 + 16 + 8 + 4 + 4)
-
-
-@pytest.mark.parametrize(
-    ("momentum", "loaded", "evaluated", "named"),
-    [
-        (0.0, False, True, True),
-        (0.1, False, True, False),
-        (0.0, True, True, False),
-        (0.0, False, False, False),
-    ],
-)
-def test_a_norm_that_keeps_no_averages_is_named_where_it_is_evaluated(
-    momentum: float, loaded: bool, evaluated: bool, named: bool
-) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, momentum=momentum), nn.Linear(8, 2))
-    norm = model[1]
-    assert isinstance(norm, nn.BatchNorm1d)
-    if loaded:
-        norm.load_state_dict({**norm.state_dict(), "running_mean": torch.randn(8)})
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    with akeso.watch(model, optimizer) as watch:
-        for _ in range(4):
-            model.train()
-            for _ in range(5):
-                x = torch.randn(32, 4)
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
-                optimizer.step()
-            if evaluated:
-                model.eval()
-                with torch.no_grad():
-                    nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
-    said = [found for found in watch.diagnoses if found.problem == "wrong-mode"]
-    assert [found.layer for found in said] == (["1"] if named else [])
-    assert all("its momentum is 0" in found.sentence for found in said)
 
 
 def test_a_loss_that_is_kept_in_the_model_is_none_of_its_layers() -> None:
@@ -239,23 +202,6 @@ def test_a_loss_that_the_model_gives_beside_its_answers_is_validated_by(form: st
     assert standing.validation_loss(watch.history).values[-1] == pytest.approx(wanted[-1] / divided, rel=0.05)
 
 
-@pytest.mark.parametrize(("share", "named"), [(0.0, False), (0.2, True)])
-def test_dropout_of_nothing_is_the_same_in_every_mode(share: float, named: bool) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(share), nn.Linear(8, 2))
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    with akeso.watch(model, optimizer) as watch:
-        for _ in range(4):
-            for _ in range(10):
-                x = torch.randn(32, 4)
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long()).backward()
-                optimizer.step()
-            with torch.no_grad():
-                nn.functional.cross_entropy(model(x), (x[:, 0] > 0).long())
-    assert ("wrong-mode" in {one.problem for one in watch.diagnoses}) is named
-
-
 def test_what_one_fold_trains_on_is_held_out_in_the_next() -> None:
     torch.manual_seed(0)
     x = torch.randn(256, 4)
@@ -294,24 +240,6 @@ def test_of_losses_by_several_functions_the_one_that_is_trained_on_is_validated_
                 expected = F.binary_cross_entropy(answer, x[128:])
                 F.mse_loss(answer, x[128:])
     assert watch.history.series("val_loss").values[-1] == pytest.approx(float(expected))
-
-
-def test_answers_that_are_compared_with_each_other_are_not_scored() -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(6, 3)
-    x, y = torch.randn(96, 6), torch.randint(0, 3, (96,))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with akeso.watch(model, optimizer) as watch:
-        for _ in range(4):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[:64]), y[:64]).backward()
-            optimizer.step()
-            model.eval()
-            with torch.no_grad():
-                said = model(x[64:]).argmax(1)
-                [int(a != b) for a, b in zip(said[1:], said[:-1], strict=True)]
-            model.train()
-    assert not watch.history.series("val_accuracy")
 
 
 def test_what_a_student_learns_while_its_teacher_answers_is_no_validation() -> None:
@@ -359,93 +287,6 @@ def test_a_rollout_in_one_block_is_not_followed_to_its_end_and_training_is_read_
     assert read[-1] > 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "named"),
-    [("recalls", True), ("true positives", True), ("at rest", False), ("own labels", False)],
-)
-def test_answers_that_are_tallied_class_by_class_are_an_evaluation(kind: str, named: bool) -> None:
-    """So are they where a model labels its own data, but that happens all the time."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
-    optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    x, held_out = torch.randn(256, 4), torch.randn(96, 4)
-    y, wanted = x[:, :3].argmax(1), held_out[:, :3].argmax(1)
-    with akeso.watch(model, optimizer) as watch:
-        for step in range(90):
-            rows = torch.randint(0, 256, (32,))
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            optimizer.step()
-            if kind != "own labels" and step % 30 != 29:
-                continue
-            model.train(kind != "at rest")
-            with torch.no_grad():
-                for label in range(3):
-                    if kind == "true positives":
-                        int(((model(held_out).argmax(1) == label) & (wanted == label)).sum())
-                    else:
-                        float((model(held_out[wanted == label]).argmax(1) == label).float().mean())
-            model.train()
-    found = [one for one in watch.diagnoses if one.problem == "wrong-mode"]
-    assert [one.layer for one in found] == (["1"] if named else [])
-    assert not watch.history.series("val_accuracy")
-
-
-@pytest.mark.parametrize(("decay", "named"), [(0.99999, True), (0.9, False)])
-def test_an_average_of_weights_that_never_leaves_its_start_is_not_what_was_trained(
-    decay: float, named: bool
-) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
-    nn.init.zeros_(model[2].weight)
-    nn.init.constant_(model[2].bias[3:], 1.0)
-    average = copy.deepcopy(model).requires_grad_(False)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
-    x, held_out = torch.randn(1024, 8), torch.randn(512, 8)
-    y, wanted = (each[:, :4].argmax(1) for each in (x, held_out))
-    with akeso.watch() as watch:
-        for step in range(240):
-            rows = torch.randint(0, 1024, (64,))
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[rows]), y[rows]).backward()
-            optimizer.step()
-            for mean, weight in zip(average.parameters(), model.parameters(), strict=True):
-                mean.lerp_(weight.detach(), 1 - decay)
-            if step % 40 == 39:
-                with torch.no_grad():
-                    float((average(held_out).argmax(1) == wanted).float().mean())
-    assert all(event.data["copy"] for event in watch.history.events_of("evaluation"))
-    found = [one for one in watch.diagnoses if one.severity != "info"]
-    assert [one.problem for one in found] == (["parameters-not-trained"] if named else [])
-    assert all("another model than the one that is trained" in one.sentence for one in found)
-
-
-@pytest.mark.parametrize("ignored", [0, -100])
-def test_places_that_the_loss_leaves_out_are_not_counted_as_wrong(ignored: int) -> None:
-    torch.manual_seed(0)
-    model = nn.Embedding(8, 8)
-    optimizer = torch.optim.Adam(model.parameters(), 0.3)
-
-    def batch() -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = torch.randint(1, 8, (16, 10))
-        targets = (tokens + 1) % 7 + 1
-        targets[:, 4:] = ignored
-        return tokens, targets
-
-    with akeso.watch(model, optimizer) as watch:
-        for step in range(60):
-            tokens, targets = batch()
-            optimizer.zero_grad()
-            F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), ignore_index=ignored).backward()
-            optimizer.step()
-            if step % 20 == 19:
-                with torch.no_grad():
-                    tokens, targets = batch()
-                    right = model(tokens).argmax(-1) == targets
-                    right[targets != ignored].float().mean()
-    assert watch.history.series("val_accuracy").values.tolist()[1:] == [1.0, 1.0]
-
-
 def test_what_is_done_sample_by_sample_with_answers_is_not_heard_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -467,30 +308,6 @@ def test_what_is_done_sample_by_sample_with_answers_is_not_heard_to_its_end(
                 confused[wanted, said] += 1
     assert confused.sum() == 2000
     assert len(heard) <= 1000
-
-
-@pytest.mark.parametrize(("momentum", "named"), [(1e-3, True), (0.05, False), (None, False)])
-def test_running_averages_that_look_back_over_more_than_the_run_are_named(
-    momentum: float | None, named: bool
-) -> None:
-    torch.manual_seed(0)
-    x = 5.0 + torch.randn(512, 4)
-    y = (x[:, 0] > 5.0).long()
-    model = nn.Sequential(nn.BatchNorm1d(4, momentum=momentum), nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
-    optimizer = torch.optim.Adam(model.parameters(), 0.02)
-    with akeso.watch(model, optimizer) as watch:
-        for _ in range(6):
-            model.train()
-            for batch in torch.randperm(256).split(16):
-                optimizer.zero_grad()
-                F.cross_entropy(model(x[batch]), y[batch]).backward()
-                optimizer.step()
-            model.eval()
-            with torch.no_grad():
-                F.cross_entropy(model(x[256:]), y[256:])
-    found = [one for one in watch.diagnoses if one.problem == "wrong-mode"]
-    assert bool(found) is named
-    assert all(one.evidence["reason"] == "averages" for one in found)
 
 
 def test_what_a_part_of_the_model_is_asked_beside_it_is_no_part_of_the_validation_loss() -> None:
@@ -576,35 +393,3 @@ def test_a_loss_that_noise_is_sought_by_is_no_validation(attacked: bool) -> None
             optimizer.step()
     assert bool(watch.history.series("val_loss")) is not attacked
     assert bool(watch.history.series("val_accuracy")) is not attacked
-
-
-@pytest.mark.parametrize(
-    ("answers", "counted"),
-    [
-        ("scores.topk(5, dim=1).indices", None),  # of five answers one is right: no share of right answers
-        ("scores.topk(5)[1].t()", None),
-        ("scores.topk(1).indices", 1.0),
-        ("scores.sort(descending=True)[1][:, :1]", None),
-        ("scores.sort(descending=True)[1][:, 0].unsqueeze(1)", 1.0),
-    ],
-)
-def test_several_answers_of_each_sample_make_no_accuracy(answers: str, counted: float | None) -> None:
-    torch.manual_seed(0)
-    model = nn.Linear(8, 8)
-    optimizer = torch.optim.Adam(model.parameters(), 0.1)
-    x = torch.eye(8).repeat(4, 1)
-    labels = torch.arange(8).repeat(4)
-    with akeso.watch(model, optimizer) as watch:
-        for _ in range(5):
-            for _ in range(10):
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(x), labels).backward()
-                optimizer.step()
-            model.eval()
-            with torch.no_grad():
-                found = eval(answers, {"scores": model(x + 0.01 * torch.randn_like(x))})
-                target = labels.expand(5, -1) if found.shape == (5, 32) else labels[:, None]
-                (found == target).float().mean()
-            model.train()
-    seen = watch.history.series("val_accuracy").values.tolist()
-    assert seen[-1:] == ([] if counted is None else [counted])
