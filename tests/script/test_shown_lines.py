@@ -370,3 +370,21 @@ def test_a_loss_of_logarithms_that_is_given_scores_becomes_one_of_scores(tmp_pat
     assert new in change.diff
     assert not change.words
     assert alike(tried["model"], names["model"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("loss(p=1, margin=2)", "loss()"),
+        ("loss(p=1, margin=(2), reduction='sum')", "loss(reduction='sum')"),
+        ("loss(reduction='sum', p=1, margin=2)", "loss(reduction='sum')"),
+        ("loss((x), y, p=1, margin=2,)", "loss((x), y,)"),
+        ("loss(margin=2,)", "loss()"),
+        ("loss(p=1, **told)", "loss(**told)"),
+    ],
+)
+def test_keywords_that_another_loss_does_not_know_are_taken_out_of_its_call(before: str, after: str) -> None:
+    draft = Draft("train.py", f"{before}\n")
+    [call] = draft.calls()
+    draft.drop_keywords(call, {"p", "margin"})
+    assert draft.revised() == f"{after}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 
@@ -167,18 +167,24 @@ class Draft:
         self.wrap(node, f"{function}(", "")
         self.replace_between(self._span(node)[1], self._span(call)[1], f"{others})")
 
-    def drop_argument(self, call: ast.Call, name: str) -> None:
-        """Take a keyword argument out of a call."""
-        for keyword in call.keywords:
-            if keyword.arg == name:
-                first, last = self._span(keyword)
-                before = self._bytes[:first].rstrip()
-                behind = self._bytes[last:]
-                if before.endswith(b","):
-                    first = len(before) - 1
-                elif behind.lstrip().startswith(b","):  # the first of several
-                    last += len(behind) - len(behind.lstrip().removeprefix(b",").lstrip())
-                self.replace_between(first, last, "")
+    def drop_keywords(self, call: ast.Call, names: Collection[str]) -> None:
+        """Take keyword arguments out of a call, each with the comma before it, or with what stands before the next."""
+        given: list[ast.expr | ast.keyword] = sorted(
+            [*call.args, *call.keywords], key=lambda one: self._span(one)
+        )
+        kept = False
+        for place, one in enumerate(given):
+            if not isinstance(one, ast.keyword) or one.arg not in names:
+                kept = True
+                continue
+            first, last = self._span(one)
+            if kept:
+                first = len(self._bytes[:first].rstrip()) - 1
+            elif place + 1 < len(given):
+                last = self._span(given[place + 1])[0]
+            else:
+                last = self._span(call)[1] - 1
+            self.replace_between(first, last, "")
 
     # result -----------------------------------------------------------------------------------------------
 

@@ -44,9 +44,8 @@ def substitute_loss(draft: Draft, edit: Edit, clues: Clues, _: Prescription) -> 
             draft.replace(call.func, f"{prefix}{new}")
         else:
             draft.replace(call.func, f"{draft.alias('torch.nn')}.{_MODULE[new]}")
-        for name in [keyword.arg for keyword in call.keywords if keyword.arg]:
-            if name not in _TOLD_ALL | _TOLD.get(new, set()):
-                draft.drop_argument(call, name)
+        known = _TOLD_ALL | _TOLD.get(new, set())
+        draft.drop_keywords(call, {one.arg for one in call.keywords if one.arg} - known)
         done = True
     if done and clues.facts.get("targets_fit"):
         return None
